@@ -1,0 +1,85 @@
+# Every target works as the first command on a fresh clone.
+#   make test ARGS="-k ids"     more arguments for pytest
+#   make test WORKERS=4         that many pytest processes
+#   make test UV=               install with pip though uv is there
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+UV ?= $(shell command -v uv)
+INSTALL := $(if $(UV),$(UV) pip install --python $(PYTHON),$(PYTHON) -m pip install)
+WORKERS ?= 0
+PYTEST := $(PYTHON) -m pytest -n $(WORKERS)
+FUZZ_FILES ?= 20000
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo check format schemas bench fuzz soak constraints clean java
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+test: java $(INSTALLED) ## run the tests, without the slow ones
+	$(PYTEST) -m "not slow" $(ARGS)
+
+demo: java $(INSTALLED) ## create a repository, write, commit, tag, read back
+	$(PYTHON) -m demo
+
+check: $(INSTALLED) ## formatting, lint, types, layers
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(INSTALLED) ## format the code and mend what ruff can
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+schemas: $(INSTALLED) ## generate the wire layout from schemas/*.fbs
+	$(PYTHON) schemas/generate.py
+	$(VENV)/bin/ruff format core/icefloe/format/wire.py
+
+bench: $(INSTALLED) ## measure icefloe beside the official library
+	$(PYTHON) -m benchmarks $(ARGS)
+
+fuzz: $(INSTALLED) ## decode hostile bytes, FUZZ_FILES of them
+	FUZZ_FILES=$(FUZZ_FILES) $(PYTEST) -m fuzz --timeout 3600 $(ARGS)
+
+soak: java $(INSTALLED) ## run the slow tests only
+	$(PYTEST) -m slow --timeout 1800 $(ARGS)
+
+constraints: $(INSTALLED) ## upgrade every dependency and write constraints.txt
+	$(PYTHON) -m pip install --upgrade --upgrade-strategy eager -e './core[all]' -e '.[dev]'
+	sed -n '/^#/p' constraints.txt > $(VENV)/constraints.txt
+	$(PYTHON) -m pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+==' >> $(VENV)/constraints.txt
+	mv $(VENV)/constraints.txt constraints.txt
+	touch $(INSTALLED)
+
+clean: ## remove caches and build results; the environment stays
+	rm -rf build dist core/dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml core/pyproject.toml constraints.txt | $(PYTHON)
+	$(INSTALL) -c constraints.txt -e './core[all]' -e '.[dev]'
+	@touch $@
+
+# A name on the PATH may be a version manager's shim that fails: each candidate is run.
+$(PYTHON):
+	@for python in python3 python3.13 python3.12; do \
+	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then \
+	        echo "Creating $(VENV) with $$($$python --version)"; \
+	        exec $$python -m venv $(VENV); \
+	    fi; \
+	done; \
+	echo "Python 3.12 or newer is needed. Install it (apt install python3.12 python3.12-venv," >&2; \
+	echo "brew install python@3.12, pyenv install 3.12, or from python.org) and run make again." >&2; \
+	exit 1
+
+java:
+	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 \
+	    | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	if [ "$${version:-0}" -lt 17 ]; then \
+	    echo "Java 17 or newer is needed by Spark; found $${version:-none}. Install it" >&2; \
+	    echo "(apt install openjdk-17-jre-headless, or brew install openjdk@17), put java on" >&2; \
+	    echo "the PATH or set JAVA_HOME, and run make again." >&2; \
+	    exit 1; \
+	fi

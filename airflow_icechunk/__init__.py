@@ -1,0 +1,3 @@
+"""Airflow provider for Icechunk repositories."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,37 @@
+"""Fixtures that every suite may use: the servers, each started once, when first asked for."""
+
+import pytest
+
+import servers
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    with servers.seaweedfs() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def aws_server():
+    """Answers as AWS does; for the shape of its answers, never for concurrency."""
+    with servers.moto() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def careless_s3_server():
+    """Accepts every conditional write, whatever its condition."""
+    with servers.rclone() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs_endpoint():
+    with servers.fake_gcs() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def azure_connection():
+    with servers.azurite() as connection:
+        yield connection
