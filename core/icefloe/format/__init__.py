@@ -1,0 +1,1 @@
+"""Bytes to values and back, without I/O: every metadata file of a repository."""
