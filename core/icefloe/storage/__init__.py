@@ -1,0 +1,30 @@
+"""Keys to bytes, on any store: see `protocol.Storage`."""
+
+from icefloe.storage.memory import MemoryStorage
+from icefloe.storage.open import open_storage
+from icefloe.storage.probe import UnsafeStorageWarning, probe_preconditions
+from icefloe.storage.protocol import (
+    DeleteResult,
+    Object,
+    ObjectInfo,
+    ObjectRange,
+    Storage,
+    Version,
+)
+from icefloe.storage.retry import Retries
+from icefloe.storage.settings import Credentials
+
+__all__ = [
+    "Credentials",
+    "DeleteResult",
+    "MemoryStorage",
+    "Object",
+    "ObjectInfo",
+    "ObjectRange",
+    "Retries",
+    "Storage",
+    "UnsafeStorageWarning",
+    "Version",
+    "open_storage",
+    "probe_preconditions",
+]
