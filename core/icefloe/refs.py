@@ -1,0 +1,106 @@
+"""Refs and history: from names and times to rows of the repo object."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from icefloe.errors import FormatError, InvalidInputError, NotFoundError
+from icefloe.format.ids import SnapshotId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from icefloe.format.repo_info import RepoInfo
+
+MAX_NAME_BYTES = 1024
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def check_name(name: str) -> None:
+    """Refuse ref names that break other clients.
+
+    Raises:
+        InvalidInputError: the name is empty, too long, or has control characters.
+    """
+    if not name or not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
+        raise InvalidInputError(
+            f"{name[:80]!r} is no name for a branch or tag: 1 to {MAX_NAME_BYTES} bytes, "
+            "no control characters",
+            kind="invalid-ref-name",
+        )
+
+
+def branch_row(info: RepoInfo, branch: str) -> int:
+    """Raises NotFoundError if there is no such branch."""
+    row = info.branches.todict().get(branch)
+    if row is None:
+        raise NotFoundError(f"there is no branch {branch!r}", kind="branch-not-found")
+    return row
+
+
+def tag_row(info: RepoInfo, tag: str) -> int:
+    """Raises NotFoundError if there is no such tag."""
+    row = info.tags.todict().get(tag)
+    if row is None:
+        raise NotFoundError(f"there is no tag {tag!r}", kind="tag-not-found")
+    return row
+
+
+def snapshot_row(info: RepoInfo, snapshot_id: str) -> int:
+    """Raises NotFoundError if there is no such snapshot."""
+    row = info.snapshots.row(SnapshotId.parse(snapshot_id))
+    if row is None:
+        raise NotFoundError(f"there is no snapshot {snapshot_id}", kind="snapshot-not-found")
+    return row
+
+
+def resolve(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str | None) -> int:
+    """The row of the one ref or snapshot that is given.
+
+    Raises:
+        InvalidInputError: none or several are given.
+        NotFoundError: it does not exist.
+    """
+    match branch, tag, snapshot_id:
+        case str(), None, None:
+            return branch_row(info, branch)
+        case None, str(), None:
+            return tag_row(info, tag)
+        case None, None, str():
+            return snapshot_row(info, snapshot_id)
+        case _:
+            raise InvalidInputError("name exactly one of branch, tag and snapshot_id")
+
+
+def ancestors(info: RepoInfo, row: int) -> Iterator[int]:
+    """Rows from a snapshot to its root.
+
+    Raises:
+        FormatError: the history of a damaged file runs in a circle.
+    """
+    for _ in range(len(info.snapshots)):
+        yield row
+        row = int(info.snapshots.parent[row])
+        if row < 0:
+            return
+    raise FormatError("repo: the history runs in a circle", kind="history-cycle")
+
+
+def row_as_of(info: RepoInfo, row: int, when: datetime) -> int:
+    """The newest ancestor written at `when` or before; naive times are local.
+
+    Raises:
+        NotFoundError: all are younger.
+    """
+    limit = (when.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    for at in ancestors(info, row):
+        if int(info.snapshots.flushed_at[at]) <= limit:
+            return at
+    raise NotFoundError(f"there is no snapshot as old as {when}", kind="snapshot-not-found")
+
+
+def to_datetime(microseconds: int) -> datetime:
+    """Exact, as a float of seconds would not be."""
+    return _EPOCH + microseconds * _MICROSECOND

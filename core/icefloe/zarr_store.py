@@ -1,0 +1,248 @@
+"""The zarr v3 store on a session."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from zarr.abc.store import (
+    ByteRequest,
+    OffsetByteRequest,
+    RangeByteRequest,
+    Store,
+    SuffixByteRequest,
+)
+from zarr.core.buffer import default_buffer_prototype
+
+from icefloe.errors import InvalidInputError
+from icefloe.format import paths
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from zarr.core.buffer import Buffer, BufferPrototype
+
+    from icefloe.changes import Coordinates
+    from icefloe.session import Session
+
+METADATA = "zarr.json"
+# As zarr writes it: one chunk must not have two keys.
+_COORDINATE = re.compile("0|[1-9][0-9]{0,9}")
+
+# The verb `list` hides the builtin inside the class below.
+type Buffers = list[Buffer | None]
+type Paths = list[str]
+
+
+class IcechunkStore(Store):
+    """Keys of a zarr v3 hierarchy, read from and written to a session."""
+
+    def __init__(self, session: Session, *, read_only: bool | None = None) -> None:
+        super().__init__(read_only=session.read_only if read_only is None else read_only)
+        self._session = session
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IcechunkStore):
+            return False
+        mine, theirs = self._session, other._session
+        # A read-only session is its snapshot, whose id no other repository has.
+        same_bytes = mine.read_only and theirs.read_only and mine.snapshot_id == theirs.snapshot_id
+        return mine is theirs or same_bytes
+
+    def __repr__(self) -> str:
+        return f"IcechunkStore({self._session!r})"
+
+    __str__ = __repr__
+
+    def with_read_only(self, read_only: bool = False) -> IcechunkStore:
+        return IcechunkStore(self._session, read_only=read_only)
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    @property
+    def supports_writes(self) -> bool:
+        return True
+
+    @property
+    def supports_deletes(self) -> bool:
+        return True
+
+    @property
+    def supports_listing(self) -> bool:
+        return True
+
+    @property
+    def supports_consolidated_metadata(self) -> bool:
+        return False
+
+    async def get(
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        data = await self._read(key, _part(byte_range))
+        if data is None:
+            return None
+        return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
+
+    async def get_partial_values(
+        self,
+        prototype: BufferPrototype,
+        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+    ) -> Buffers:
+        reads = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
+        return await asyncio.gather(*reads)
+
+    async def exists(self, key: str) -> bool:
+        target = _parse(key)
+        if target is None:
+            return False
+        path, coords = target
+        if coords is None:
+            return self._session.node(path) is not None
+        return await self._session.chunk_ref(path, coords) is not None
+
+    async def set(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        path, coords = self._writable_target(key)
+        # zarr passes arrays of any memory layout; the session keeps bytes.
+        data = value.to_bytes()
+        if coords is None:
+            self._session.set_node(path, data)
+        else:
+            await self._session.set_chunk(path, coords, data)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        if not await self.exists(key):
+            await self.set(key, value)
+
+    async def delete(self, key: str) -> None:
+        self._check_writable()
+        target = _parse(key)
+        if target is None:
+            return
+        path, coords = target
+        if coords is None:
+            self._session.delete_node(path)
+        else:
+            await self._session.delete_chunk(path, coords)
+
+    async def delete_dir(self, prefix: str) -> None:
+        self._check_writable()
+        path = _path(prefix)
+        if self._session.node(path) is not None or self._session.paths(path):
+            self._session.delete_node(path)
+            return
+        async for key in self.list_prefix(prefix.rstrip("/") + "/"):
+            await self.delete(key)
+
+    async def clear(self) -> None:
+        self._check_writable()
+        self._session.delete_node("/")
+
+    async def list(self) -> AsyncIterator[str]:
+        async for key in self.list_prefix(""):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        for path in self._paths():
+            base = path.strip("/")
+            root = f"{base}/" if base else ""
+            # Skip subtrees that cannot match, whichever of the two is longer.
+            if not (root.startswith(prefix) or prefix.startswith(root)):
+                continue
+            if (root + METADATA).startswith(prefix):
+                yield root + METADATA
+            node = self._session.node(path)
+            if node is None or node.array is None:
+                continue
+            async for batch in self._session.chunk_coordinates(path):
+                for row in batch.tolist():
+                    key = root + "/".join(["c", *map(str, row)])
+                    if key.startswith(prefix):
+                        yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        start = prefix.strip("/")
+        path = _path(start)
+        node = self._session.node(path)
+        names: dict[str, None] = {}
+        if node is not None:
+            names[METADATA] = None
+        if node is not None and node.array is not None:
+            names["c"] = None
+        else:
+            depth = 0 if path == "/" else path.count("/")
+            names |= {below.split("/")[depth + 1]: None for below in self._session.paths(path)}
+        if node is None and not names:
+            async for key in self.list_prefix(f"{start}/"):
+                names[key[len(start) + 1 :].split("/")[0]] = None
+        for name in names:
+            yield name
+
+    def _paths(self) -> Paths:
+        root = ["/"] if self._session.node("/") is not None else []
+        return root + self._session.paths("/")
+
+    async def _read(self, key: str, part: slice) -> bytes | None:
+        target = _parse(key)
+        if target is None:
+            return None
+        path, coords = target
+        if coords is not None:
+            return await self._session.get_chunk(path, coords, part)
+        node = self._session.node(path)
+        return None if node is None else node.user_data[part]
+
+    def _writable_target(self, key: str) -> tuple[str, Coordinates | None]:
+        target = _parse(key)
+        if target is None:
+            raise InvalidInputError(
+                f"{key!r} is not a key of a zarr v3 hierarchy: icechunk stores zarr.json documents "
+                "and chunks with the default key encoding (c/0/1)",
+                kind="invalid-key",
+            )
+        return target
+
+
+def _path(prefix: str) -> str:
+    return "/" + prefix.strip("/")
+
+
+def _parse(key: str) -> tuple[str, Coordinates | None] | None:
+    """The node path of a key, and the chunk's coordinates unless the key is its zarr.json."""
+    parts = key.split("/")
+    if parts[-1] == METADATA:
+        return _valid("/".join(parts[:-1]), None)
+    if "c" not in parts:
+        return None
+    at = len(parts) - 1 - parts[::-1].index("c")
+    digits = parts[at + 1 :]
+    if not all(_COORDINATE.fullmatch(part) for part in digits):
+        return None
+    return _valid("/".join(parts[:at]), tuple(int(part) for part in digits))
+
+
+def _valid(path: str, coords: Coordinates | None) -> tuple[str, Coordinates | None] | None:
+    try:
+        return paths.validate(f"/{path}"), coords
+    except InvalidInputError:
+        return None
+
+
+def _part(byte_range: ByteRequest | None) -> slice:
+    match byte_range:
+        case None:
+            return slice(None)
+        case RangeByteRequest(start=start, end=end):
+            return slice(start, end)
+        case OffsetByteRequest(offset=offset):
+            return slice(offset, None)
+        case SuffixByteRequest(suffix=suffix):
+            return slice(-suffix, None) if suffix else slice(0)
+        case _:
+            raise InvalidInputError(f"Unexpected byte_range, got {byte_range!r}")
