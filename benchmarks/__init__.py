@@ -1,0 +1,1 @@
+"""icefloe and the official library side by side, in one run: `python -m benchmarks`."""

@@ -1,0 +1,1 @@
+"""What icefloe does, in one run: see `demo.story`."""
