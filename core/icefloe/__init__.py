@@ -1,5 +1,42 @@
 """icefloe: the Icechunk format in pure Python. See `Repository`."""
 
+from icefloe.config import (
+    CachingConfig,
+    CompressionAlgorithm,
+    CompressionConfig,
+    ManifestConfig,
+    ManifestPreloadCondition,
+    ManifestPreloadConfig,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+    ManifestSplittingConfig,
+    ManifestVirtualChunkLocationCompressionConfig,
+    ObjectStoreConfig,
+    PackingConfig,
+    RepositoryConfig,
+    RepoUpdateRetryConfig,
+    S3Options,
+    StorageConcurrencySettings,
+    StorageRetriesSettings,
+    StorageSettings,
+    StorageTimeoutSettings,
+    VirtualChunkContainer,
+    azure_store,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
+from icefloe.conflicts import (
+    BasicConflictSolver,
+    Conflict,
+    ConflictDetector,
+    ConflictSolver,
+    ConflictType,
+    RebaseFailedError,
+    VersionSelection,
+)
+from icefloe.diffs import Diff
 from icefloe.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -16,32 +53,78 @@ from icefloe.errors import (
     UnknownOutcomeError,
     UnsafeStorageError,
 )
-from icefloe.repository import Repository, SnapshotInfo
-from icefloe.session import Session
+from icefloe.format.status import Availability, RepoStatus
+from icefloe.history import ManifestFileInfo, SnapshotInfo
+from icefloe.ref_changes import FeatureFlag
+from icefloe.repository import Repository
+from icefloe.session import ForkSession, Session
 from icefloe.storage import MemoryStorage, Retries, Storage, open_storage
 from icefloe.version import __version__
+from icefloe.virtual import VirtualChunkSpec
+from icefloe.working_tree import ChunkType, SessionMode
 
 __all__ = [
     "AlreadyExistsError",
+    "Availability",
+    "BasicConflictSolver",
+    "CachingConfig",
+    "ChunkType",
+    "CompressionAlgorithm",
+    "CompressionConfig",
+    "Conflict",
+    "ConflictDetector",
     "ConflictError",
+    "ConflictSolver",
+    "ConflictType",
+    "Diff",
+    "FeatureFlag",
+    "ForkSession",
     "FormatError",
     "IcefloeError",
     "InternalError",
     "InvalidInputError",
+    "ManifestConfig",
+    "ManifestFileInfo",
+    "ManifestPreloadCondition",
+    "ManifestPreloadConfig",
+    "ManifestSplitCondition",
+    "ManifestSplitDimCondition",
+    "ManifestSplittingConfig",
+    "ManifestVirtualChunkLocationCompressionConfig",
     "MemoryStorage",
     "NotFoundError",
+    "ObjectStoreConfig",
+    "PackingConfig",
     "PermissionDeniedError",
     "ReadOnlyError",
+    "RebaseFailedError",
+    "RepoStatus",
+    "RepoUpdateRetryConfig",
     "Repository",
+    "RepositoryConfig",
     "Retries",
+    "S3Options",
     "Session",
+    "SessionMode",
     "SessionStateError",
     "SnapshotInfo",
     "Storage",
+    "StorageConcurrencySettings",
     "StorageError",
+    "StorageRetriesSettings",
+    "StorageSettings",
+    "StorageTimeoutSettings",
     "ThrottledError",
     "UnknownOutcomeError",
     "UnsafeStorageError",
+    "VersionSelection",
+    "VirtualChunkContainer",
+    "VirtualChunkSpec",
     "__version__",
+    "azure_store",
+    "gcs_store",
+    "http_store",
+    "local_filesystem_store",
     "open_storage",
+    "s3_store",
 ]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+import asyncio
+from itertools import batched
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
+from icefloe.caching import ByteCache
 from icefloe.errors import FormatError, InternalError, NotFoundError
 from icefloe.format import header, manifest, repo_info, snapshot, transaction_log
+from icefloe.format.header import FileType
 
 if TYPE_CHECKING:
-    from icefloe.format.chunk_refs import NativeRef
-    from icefloe.format.ids import ChunkId, ManifestId, SnapshotId
+    from collections.abc import Iterator, Sequence
+
+    from icefloe.format.ids import ChunkId, ManifestId, ObjectId, SnapshotId
     from icefloe.format.manifest import Manifest
     from icefloe.format.repo_info import RepoInfo
     from icefloe.format.snapshot import Snapshot
@@ -20,6 +24,11 @@ if TYPE_CHECKING:
 
 REPO = "repo"
 MANIFEST_CACHE_BYTES = 256 * 2**20
+SNAPSHOT_CACHE_BYTES = 64 * 2**20
+_DECODED = 8
+"""A decoded file takes about this many times the bytes of the compressed one."""
+_READ_AHEAD = 32
+"""Manifests fetched at once while a series of them is read."""
 
 
 def _object_metadata(file_type: str) -> dict[str, str]:
@@ -35,25 +44,42 @@ def _object_metadata(file_type: str) -> dict[str, str]:
 class Assets:
     """The files of one repository. Everything but the repo object is immutable once written."""
 
-    def __init__(self, storage: Storage, *, level: int = 3) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        level: int = 3,
+        manifest_cache_bytes: int = MANIFEST_CACHE_BYTES,
+    ) -> None:
         self.storage = storage
         self.level = level
-        self._manifests = _Cache(MANIFEST_CACHE_BYTES)
+        self._manifest_cache_bytes = manifest_cache_bytes
+        self._repo: tuple[RepoInfo, Version] | None = None
+        self._snapshots: ByteCache[Snapshot] = ByteCache(SNAPSHOT_CACHE_BYTES)
+        self._payloads: ByteCache[bytes] = ByteCache(manifest_cache_bytes)
+        # By event loop: a task can be awaited only in its own.
+        self._fetching: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, dict[str, asyncio.Task[bytes]]
+        ] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What is cached can be fetched again where the pickle lands.
-        return _rebuild, (self.storage, self.level)
+        return _rebuild, (self.storage, self.level, self._manifest_cache_bytes)
 
     def repo(self) -> tuple[RepoInfo, Version]:
-        """The repo object and its version.
+        """The repo object as it is now, and its version.
 
         Raises:
             NotFoundError: there is no repository here.
         """
-        found = self.storage.get(REPO)
+        known = self._repo
+        found = self.storage.get(REPO, known=known[1] if known else None)
         if found is None:
-            raise InternalError("the storage answered 'unchanged' to an unconditional read")
-        return repo_info.decode(found.data, name=REPO), found.version
+            if known is None:
+                raise InternalError("the storage answered 'unchanged' to an unconditional read")
+            return known
+        self._repo = repo_info.decode(found.data, name=REPO), found.version
+        return self._repo
 
     def swap_repo(self, info: RepoInfo, *, expected: Version | None) -> Version:
         """Replace the repo object if it is still at `expected`; None creates it."""
@@ -75,9 +101,13 @@ class Assets:
 
     def snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
         key = f"snapshots/{snapshot_id}"
-        value = snapshot.decode(self._read(key), name=key)
-        if value.id != snapshot_id:
-            raise FormatError(f"{key} holds snapshot {value.id}", kind="id-mismatch")
+        cached = self._snapshots.get(key)
+        if cached is not None:
+            return cached
+        data = self._read(key)
+        value = snapshot.decode(data, name=key)
+        _check_id(key, value.id, snapshot_id)
+        self._snapshots.put(key, value, _DECODED * len(data))
         return value
 
     def put_snapshot(self, value: Snapshot) -> None:
@@ -88,70 +118,93 @@ class Assets:
         key = f"transactions/{snapshot_id}"
         return transaction_log.decode(self._read(key), name=key)
 
+    def transaction_logs(self, ids: Sequence[SnapshotId]) -> list[TransactionLog]:
+        """Many logs, in the order given."""
+        keys = [f"transactions/{item}" for item in ids]
+        found = self.storage.get_many(keys)
+        return [
+            transaction_log.decode(data, name=key) for key, data in zip(keys, found, strict=True)
+        ]
+
     def put_transaction_log(self, log: TransactionLog) -> None:
         data = transaction_log.encode(log, level=self.level)
         metadata = _object_metadata("transaction-log")
         self.storage.put(f"transactions/{log.id}", data, metadata=metadata)
 
     def manifest(self, manifest_id: ManifestId) -> Manifest:
-        key = f"manifests/{manifest_id}"
-        return manifest.decode(self._read(key), name=key)
+        (found,) = self.manifests([manifest_id])
+        return found
+
+    def manifests(self, ids: Sequence[ManifestId]) -> Iterator[Manifest]:
+        """Many manifests in the order given, some fetched ahead."""
+        for batch in batched(ids, _READ_AHEAD):
+            keys = [f"manifests/{item}" for item in batch]
+            for key, wanted, data in zip(keys, batch, self.storage.get_many(keys), strict=True):
+                value = manifest.decode(data, name=key)
+                _check_id(key, value.id, wanted)
+                yield value
 
     async def manifest_payload(self, manifest_id: ManifestId) -> bytes:
-        """A manifest decompressed but not decoded: enough to look single chunks up."""
+        """A manifest decompressed but not decoded: enough to look single chunks up.
+
+        Readers that ask for one manifest at the same time share one request.
+        """
         key = f"manifests/{manifest_id}"
-        cached = self._manifests.get(key)
+        cached = self._payloads.get(key)
         if cached is not None:
             return cached
+        fetching = self._fetching.setdefault(asyncio.get_running_loop(), {})
+        task = fetching.get(key)
+        if task is None:
+            task = fetching[key] = asyncio.create_task(self._fetch_payload(key))
+            task.add_done_callback(lambda _: fetching.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _fetch_payload(self, key: str) -> bytes:
         (data,) = await self.storage.get_many_async([key])
-        _, payload = header.unpack(data, header.FileType.MANIFEST, name=key)
-        self._manifests.put(key, payload)
+        return self._unpacked(key, data)
+
+    def manifest_payload_sync(self, manifest_id: ManifestId) -> bytes:
+        """`manifest_payload`, blocking."""
+        key = f"manifests/{manifest_id}"
+        cached = self._payloads.get(key)
+        return self._unpacked(key, self._read(key)) if cached is None else cached
+
+    def _unpacked(self, key: str, data: bytes) -> bytes:
+        _, payload = header.unpack(data, FileType.MANIFEST, name=key)
+        self._payloads.put(key, payload, len(payload))
         return payload
+
+    async def manifest_async(self, manifest_id: ManifestId) -> Manifest:
+        payload = await self.manifest_payload(manifest_id)
+        return manifest.decode_payload(payload, name=f"manifests/{manifest_id}")
 
     def put_manifest(self, value: Manifest) -> int:
         """Write a manifest; the size of its file."""
         data = manifest.encode(value, level=self.level)
-        self.storage.put(f"manifests/{value.id}", data, metadata=_object_metadata("manifest"))
+        self.put_manifests([(value.id, data)])
         return len(data)
 
-    async def chunk(self, ref: NativeRef, start: int, length: int) -> bytes:
-        """Bytes of a chunk, counted from the chunk's own beginning."""
-        return await self.storage.get_range_async(
-            f"chunks/{ref.chunk_id}", ref.offset + start, length
-        )
+    def put_manifests(self, files: Sequence[tuple[ManifestId, bytes]]) -> None:
+        """Write manifests that are encoded already."""
+        items = [(f"manifests/{manifest_id}", data) for manifest_id, data in files]
+        self.storage.put_many(items, metadata=_object_metadata("manifest"))
 
     async def put_chunk(self, chunk_id: ChunkId, data: bytes) -> None:
         await self.storage.put_async(f"chunks/{chunk_id}", data)
+
+    def put_chunks(self, items: Sequence[tuple[ChunkId, bytes]]) -> None:
+        self.storage.put_many([(f"chunks/{chunk_id}", data) for chunk_id, data in items])
 
     def _read(self, key: str) -> bytes:
         (data,) = self.storage.get_many([key])
         return data
 
 
-def _rebuild(storage: Storage, level: int) -> Assets:
-    return Assets(storage, level=level)
+def _rebuild(storage: Storage, level: int, manifest_cache_bytes: int) -> Assets:
+    return Assets(storage, level=level, manifest_cache_bytes=manifest_cache_bytes)
 
 
-class _Cache:
-    """Bytes by key, the least recently used dropped beyond a budget."""
-
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self._size = 0
-        self._items: OrderedDict[str, bytes] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: str) -> bytes | None:
-        with self._lock:
-            value = self._items.get(key)
-            if value is not None:
-                self._items.move_to_end(key)
-            return value
-
-    def put(self, key: str, value: bytes) -> None:
-        with self._lock:
-            self._size += len(value) - len(self._items.pop(key, b""))
-            self._items[key] = value
-            while self._size > self._budget:
-                _, dropped = self._items.popitem(last=False)
-                self._size -= len(dropped)
+def _check_id(key: str, found: ObjectId, wanted: ObjectId) -> None:
+    if found != wanted:
+        raise FormatError(f"{key} holds {found!r}", kind="id-mismatch")

@@ -1,262 +1,202 @@
-"""What a session has changed since its base snapshot, and what that makes of the snapshot."""
+"""What a session has changed since its base snapshot."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icefloe.chunk_edits import ChunkEdits, EditColumns
 from icefloe.errors import InvalidInputError
-from icefloe.format.chunk_refs import ChunkRef, ChunkRefs
-from icefloe.format.ids import ManifestId, NodeId, as_keys
-from icefloe.format.manifest import ArrayManifest, Manifest
-from icefloe.format.nodes import ArrayData, DimensionShape, ManifestRefs, Node, Nodes
-from icefloe.format.snapshot import ManifestFiles
-from icefloe.format.transaction_log import TransactionLog
+from icefloe.format import paths
+from icefloe.format.ids import NodeId, as_keys
+from icefloe.format.nodes import ManifestRefs, Node
+from icefloe.format.transaction_log import Move, TransactionLog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator
 
     from numpy.typing import NDArray
 
-    from icefloe.assets import Assets
     from icefloe.format.ids import SnapshotId
+    from icefloe.format.nodes import ArrayData, Nodes
     from icefloe.format.snapshot import Snapshot
 
-type Coordinates = tuple[int, ...]
 
+@dataclass(frozen=True, slots=True)
+class DeletedNode:
+    """A node of the base snapshot that is gone."""
 
-def array_data(zarr_json: bytes, path: str) -> ArrayData | None:
-    """What a snapshot keeps of an array's zarr.json; None for a group.
-
-    Raises:
-        InvalidInputError: the document is not the metadata of a zarr v3 node that we can store.
-    """
-    try:
-        document = json.loads(zarr_json)
-        if document["node_type"] == "group":
-            return None
-        if document["node_type"] != "array":
-            raise ValueError(f"unknown node_type {document['node_type']!r}")
-        shape = [_number(length, 2**64) for length in document["shape"]]
-        chunks = [_number(count, 2**32) for count in _chunk_counts(document["chunk_grid"], shape)]
-        names = _dimension_names(document.get("dimension_names"), len(shape))
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidInputError(
-            f"{path}/zarr.json is not the metadata of a zarr v3 node: {error!r}",
-            kind="invalid-zarr-metadata",
-        ) from error
-    dimensions = tuple(DimensionShape(*pair) for pair in zip(shape, chunks, strict=True))
-    return ArrayData(dimensions, names, ManifestRefs.none(len(shape)))
-
-
-def _number(value: Any, limit: int) -> int:
-    if not isinstance(value, int) or not 0 <= value < limit:
-        raise ValueError(f"{value!r} is no number below {limit}")
-    return value
-
-
-def _dimension_names(names: Any, rank: int) -> tuple[str | None, ...] | None:
-    if names is None:
-        return None
-    if len(names) != rank or not all(name is None or isinstance(name, str) for name in names):
-        raise ValueError(f"{names!r} are not the names of {rank} dimensions")
-    # Like the official client: an empty name is no name.
-    return tuple(name or None for name in names)
-
-
-def _chunk_counts(grid: Any, shape: Sequence[int]) -> list[int]:
-    configuration = grid["configuration"]
-    if grid["name"] == "regular":
-        sizes = [int(size) for size in configuration["chunk_shape"]]
-        if len(sizes) != len(shape):
-            raise ValueError(f"{len(sizes)} chunk sizes for {len(shape)} dimensions")
-        return [
-            -(-length // size) if size else 0 for length, size in zip(shape, sizes, strict=True)
-        ]
-    if grid["name"] == "rectilinear":
-        pairs = zip(shape, configuration["chunk_shapes"], strict=True)
-        return [_rectilinear_count(length, sizes) for length, sizes in pairs]
-    raise ValueError(f"unknown chunk grid {grid['name']!r}")
-
-
-def _rectilinear_count(length: int, sizes: Any) -> int:
-    if isinstance(sizes, int):
-        return -(-length // sizes) if sizes else 0
-    # A pair is a size and how often it repeats.
-    return sum(item[1] if isinstance(item, list) else 1 for item in sizes)
+    path: str
+    is_array: bool
 
 
 @dataclass(slots=True)
 class ChangeSet:
-    """Changes by node path, and by node id for chunks; None stands for deleted."""
+    """Changes to nodes by path, and to chunks by node id.
+
+    The nodes here hold no manifests: those of a node in the base snapshot are looked up there by
+    id, so that the changes can be carried over to another base.
+    """
 
     nodes: dict[str, Node | None] = field(default_factory=dict)
+    """What stands at a path now; None where something of the base stood and nothing does."""
     created: set[NodeId] = field(default_factory=set)
-    deleted: dict[NodeId, bool] = field(default_factory=dict)
-    """Nodes of the base snapshot that are gone, and whether they were arrays."""
-    chunks: dict[NodeId, dict[Coordinates, ChunkRef | None]] = field(default_factory=dict)
+    updated: set[NodeId] = field(default_factory=set)
+    """Nodes of the base with another zarr.json."""
+    deleted: dict[NodeId, DeletedNode] = field(default_factory=dict)
+    moves: list[Move] = field(default_factory=list)
+    chunks: dict[NodeId, ChunkEdits] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.nodes or self.deleted or self.chunks)
+        return bool(self.nodes or self.deleted or self.moves or any(self.chunks.values()))
+
+    def live(self) -> Iterator[Node]:
+        """The nodes that were created, updated or moved."""
+        return (node for node in self.nodes.values() if node is not None)
 
     def set_node(self, node: Node, *, is_new: bool) -> None:
+        node = without_manifests(node)
         if is_new:
             self.created.add(node.id)
+        elif node.id not in self.created:
+            self.updated.add(node.id)
         self.nodes[node.path] = node
         if node.array is not None and node.id in self.chunks:
-            limits = [dimension.num_chunks for dimension in node.array.shape]
-            # Deleted, not forgotten: the array may grow again, over chunks of the base snapshot.
-            self.chunks[node.id] = {
-                coords: ref
-                if all(at < limit for at, limit in zip(coords, limits, strict=True))
-                else None
-                for coords, ref in self.chunks[node.id].items()
-            }
+            self.chunks[node.id].clip(grid(node.array))
 
     def delete_node(self, node: Node, *, in_base: bool) -> None:
         """Delete a node; `in_base` says whether the base snapshot has one at its path."""
         self.chunks.pop(node.id, None)
+        self.updated.discard(node.id)
         if node.id in self.created:
             self.created.discard(node.id)
         else:
-            self.deleted[node.id] = node.array is not None
+            self.deleted[node.id] = DeletedNode(node.path, node.array is not None)
         if in_base:
             self.nodes[node.path] = None
         else:
             self.nodes.pop(node.path, None)
 
-    def set_chunk(self, node_id: NodeId, coords: Coordinates, ref: ChunkRef | None) -> None:
-        self.chunks.setdefault(node_id, {})[coords] = ref
+    def move_node(self, node: Node, target: str, *, in_base: bool) -> None:
+        """Give a node another path; `in_base` says whether the base has one at the old path."""
+        if in_base:
+            self.nodes[node.path] = None
+        else:
+            self.nodes.pop(node.path, None)
+        self.nodes[target] = without_manifests(replace(node, path=target))
+
+    def edits(self, node: Node) -> ChunkEdits:
+        """The chunk edits of an array, to be added to.
+
+        Raises:
+            InvalidInputError: the node is a group.
+        """
+        if node.array is None:
+            raise InvalidInputError(f"{node.path} is a group and has no chunks")
+        if node.id not in self.chunks:
+            self.chunks[node.id] = ChunkEdits(len(node.array.shape))
+        return self.chunks[node.id]
+
+    def edit_columns(self) -> dict[NodeId, EditColumns]:
+        """The chunk edits of all arrays that have some."""
+        return {node_id: edits.columns() for node_id, edits in self.chunks.items() if edits}
 
     def log(self, snapshot_id: SnapshotId) -> TransactionLog:
         """The transaction log of a commit of these changes."""
-        live = [node for node in self.nodes.values() if node is not None]
-        new = [node for node in live if node.id in self.created]
-        updated = [node for node in live if node.id not in self.created]
+        is_array = {node.id: node.array is not None for node in self.live()}
+
+        def those(ids: Collection[NodeId], *, arrays: bool) -> frozenset[NodeId]:
+            return frozenset(node_id for node_id in ids if is_array[node_id] == arrays)
+
+        def gone(*, arrays: bool) -> frozenset[NodeId]:
+            return frozenset(key for key, node in self.deleted.items() if node.is_array == arrays)
+
         return TransactionLog(
             id=snapshot_id,
-            new_groups=frozenset(node.id for node in new if node.array is None),
-            new_arrays=frozenset(node.id for node in new if node.array is not None),
-            deleted_groups=frozenset(key for key, is_array in self.deleted.items() if not is_array),
-            deleted_arrays=frozenset(key for key, is_array in self.deleted.items() if is_array),
-            updated_groups=frozenset(node.id for node in updated if node.array is None),
-            updated_arrays=frozenset(node.id for node in updated if node.array is not None),
-            updated_chunks={
-                node_id: np.array(sorted(refs), np.uint32).reshape(len(refs), len(next(iter(refs))))
-                for node_id, refs in self.chunks.items()
-                if refs
-            },
+            new_groups=those(self.created, arrays=False),
+            new_arrays=those(self.created, arrays=True),
+            deleted_groups=gone(arrays=False),
+            deleted_arrays=gone(arrays=True),
+            updated_groups=those(self.updated, arrays=False),
+            updated_arrays=those(self.updated, arrays=True),
+            updated_chunks={key: edits.index for key, edits in self.edit_columns().items()},
+            moves=tuple(self.moves),
         )
 
 
-def apply(changes: ChangeSet, base: Snapshot, assets: Assets) -> tuple[Nodes, ManifestFiles]:
-    """The nodes after the changes, with the manifests of changed arrays written.
+class View:
+    """The nodes of a snapshot with changes over them."""
 
-    Manifests of arrays without a change are kept as they are.
-    """
-    written: list[tuple[ManifestId, int, int]] = []
-    paths = _touched_paths(changes, base)
-    kept = np.ones(len(base.nodes), np.bool_)
-    nodes: list[Node] = []
-    for path in paths:
-        row = base.nodes.row(path)
-        if row is not None:
-            kept[row] = False
-        node = changes.nodes[path] if path in changes.nodes else base.nodes[row or 0]
-        if node is not None:
-            nodes.append(_with_manifest(node, changes, assets, written))
-    unchanged = base.nodes.take(np.flatnonzero(kept))
-    joined = Nodes.concat([unchanged, Nodes.of(nodes)])
-    return joined, _manifest_files(joined, base.manifest_files, written)
+    def __init__(self, base: Snapshot, changes: ChangeSet) -> None:
+        self.base = base
+        self.changes = changes
+        self._manifests: dict[NodeId, ManifestRefs] = {}
+
+    def node(self, path: str) -> Node | None:
+        """The group or array at a path; an array's manifests are those of the base."""
+        if path in self.changes.nodes:
+            node = self.changes.nodes[path]
+            if node is None or node.array is None:
+                return node
+            return replace(node, array=replace(node.array, manifests=self.manifests(node)))
+        row = self.base.nodes.row(path)
+        return None if row is None else self.base.nodes[row]
+
+    def paths(self, below: str = "/") -> list[str]:
+        """Paths of all nodes under `below`, itself left out, in byte order."""
+        rows = self.base.nodes.below(below)
+        chosen = np.arange(rows.start, rows.stop, dtype=np.int64)
+        found = self.base.nodes.path.take(chosen).texts()
+        if not self.changes.nodes:
+            return found
+        known = set(found)
+        for path, node in self.changes.nodes.items():
+            if node is None:
+                known.discard(path)
+            elif paths.is_descendant(path, below):
+                known.add(path)
+        return sorted(known, key=str.encode)
+
+    def path_of(self, node_id: NodeId) -> str | None:
+        """Where a node stands now; None if it is gone."""
+        for node in self.changes.live():
+            if node.id == node_id:
+                return node.path
+        if node_id in self.changes.deleted:
+            return None
+        rows = rows_with_ids(self.base.nodes, [node_id])
+        return (self.base.nodes.path[int(rows[0])] or b"").decode() if len(rows) else None
+
+    def manifests(self, node: Node) -> ManifestRefs:
+        """The manifests that the base has for an array, whatever its path there."""
+        rank = 0 if node.array is None else len(node.array.shape)
+        if node.id in self.changes.created:
+            return ManifestRefs.none(rank)
+        if node.id not in self._manifests:
+            rows = rows_with_ids(self.base.nodes, [node.id])
+            self._manifests[node.id] = (
+                self.base.nodes.manifests(int(rows[0])) if len(rows) else ManifestRefs.none(rank)
+            )
+        return self._manifests[node.id]
 
 
-def _touched_paths(changes: ChangeSet, base: Snapshot) -> list[str]:
-    """Paths of nodes that were set or deleted, or whose chunks changed."""
-    paths = dict.fromkeys(changes.nodes)
-    known = {node.id for node in changes.nodes.values() if node is not None}
-    others = [node_id.raw for node_id in changes.chunks if node_id not in known]
-    if others:
-        wanted = as_keys(np.frombuffer(b"".join(others), np.uint8).reshape(-1, NodeId.SIZE))
-        rows = np.flatnonzero(np.isin(as_keys(base.nodes.id), wanted))
-        paths |= dict.fromkeys(base.nodes.path.take(rows).texts())
-    return list(paths)
+def rows_with_ids(nodes: Nodes, ids: Collection[NodeId]) -> NDArray[np.int64]:
+    """Rows of the nodes that have one of these ids, in row order."""
+    if not ids:
+        return np.zeros(0, np.int64)
+    wanted = np.frombuffer(b"".join(node_id.raw for node_id in ids), np.uint8)
+    return np.flatnonzero(np.isin(as_keys(nodes.id), as_keys(wanted.reshape(-1, NodeId.SIZE))))
 
 
-def _with_manifest(
-    node: Node, changes: ChangeSet, assets: Assets, written: list[tuple[ManifestId, int, int]]
-) -> Node:
-    """The node with the manifest that its changed chunks need."""
-    if node.array is None:
+def without_manifests(node: Node) -> Node:
+    if node.array is None or not len(node.array.manifests):
         return node
-    edits = changes.chunks.get(node.id, {})
-    if not edits and not _shrinks(node.array):
-        return node
-    refs = _merged_refs(node, edits, assets)
-    manifests = ManifestRefs.none(len(node.array.shape))
-    if len(refs):
-        manifest = Manifest(ManifestId.random(), (ArrayManifest(node.id, refs),))
-        written.append((manifest.id, assets.put_manifest(manifest), len(refs)))
-        low, high = refs.index.min(axis=0), refs.index.max(axis=0)
-        box = [(int(a), int(b) + 1) for a, b in zip(low, high, strict=True)]
-        manifests = ManifestRefs.of([(manifest.id, box)], len(node.array.shape))
-    return replace(node, array=replace(node.array, manifests=manifests))
-
-
-def _shrinks(array: ArrayData) -> bool:
-    """Whether a manifest reaches past the grid, as after a resize."""
-    extents = array.manifests.extents
-    if extents.shape[1] != len(array.shape):
-        # Other writers' empty extents do not say how far they reach.
-        return len(extents) > 0
-    return bool((extents[:, :, 1] > grid(array)).any())
-
-
-def _merged_refs(
-    node: Node, edits: dict[Coordinates, ChunkRef | None], assets: Assets
-) -> ChunkRefs:
-    """References of the node's manifests with the edits over them, inside the grid, sorted."""
-    if node.array is None:
-        raise InvalidInputError(f"{node.path} is a group and has no chunks")
-    rank = len(node.array.shape)
-    parts = [assets.manifest(item).array(node.id) for item in node.array.manifests.ids()]
-    old = ChunkRefs.concat([ChunkRefs.empty(rank), *(part for part in parts if part is not None)])
-    stays = (old.index < grid(node.array)).all(axis=1) & ~rows_in(old.index, edits)
-    new = ChunkRefs.of([(at, ref) for at, ref in edits.items() if ref is not None], rank)
-    return ChunkRefs.concat([old.take(stays), new]).sorted()
+    none = ManifestRefs.none(len(node.array.shape))
+    return replace(node, array=replace(node.array, manifests=none))
 
 
 def grid(array: ArrayData) -> NDArray[np.uint32]:
     """Chunks along each dimension."""
     return np.array([dimension.num_chunks for dimension in array.shape], np.uint32)
-
-
-def rows_in(index: NDArray[np.uint32], wanted: Collection[Coordinates]) -> NDArray[np.bool_]:
-    """Which rows of `index` occur in `wanted`."""
-    rank = index.shape[1]
-    if rank == 0:
-        return np.full(len(index), len(wanted) > 0)
-    other = np.array(list(wanted), np.uint32).reshape(len(wanted), rank)
-    return np.isin(as_keys(_as_bytes(index)), as_keys(_as_bytes(other)))
-
-
-def _as_bytes(index: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(index).view(np.uint8)
-
-
-def _manifest_files(
-    nodes: Nodes, old: ManifestFiles, written: list[tuple[ManifestId, int, int]]
-) -> ManifestFiles:
-    """The manifest files that the nodes use, from those known before and those just written."""
-    new = ManifestFiles.of(written)
-    joined = ManifestFiles(
-        np.concatenate([old.id, new.id]),
-        np.concatenate([old.size_bytes, new.size_bytes]),
-        np.concatenate([old.num_chunk_refs, new.num_chunk_refs]),
-        type(old.extra).concat([old.extra, new.extra]),
-    )
-    keys = as_keys(joined.id)
-    order = np.argsort(keys, kind="stable")
-    return joined.take(order[np.isin(keys[order], as_keys(nodes.manifest_id))])

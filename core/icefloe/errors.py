@@ -50,9 +50,24 @@ def _rebuild(cls: type[IcefloeError], message: str, state: dict[str, Any]) -> Ic
 
 
 class ConflictError(IcefloeError):
-    """Someone else wrote first: refresh or rebase, then try again."""
+    """Someone else wrote first: refresh or rebase, then try again.
+
+    Where a branch moved, the parents say from where it was expected to move, and where it is.
+    """
 
     KIND = "conflict"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str | None = None,
+        expected_parent: str | None = None,
+        actual_parent: str | None = None,
+    ) -> None:
+        super().__init__(message, kind=kind)
+        self.expected_parent = expected_parent
+        self.actual_parent = actual_parent
 
 
 class NotFoundError(IcefloeError, KeyError):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from icefloe.clock import from_datetime
 from icefloe.errors import FormatError, InvalidInputError, NotFoundError
 from icefloe.format.ids import SnapshotId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from icefloe.format.repo_info import RepoInfo
 
 MAX_NAME_BYTES = 1024
-_EPOCH = datetime.fromtimestamp(0, UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def check_name(name: str) -> None:
@@ -94,13 +93,8 @@ def row_as_of(info: RepoInfo, row: int, when: datetime) -> int:
     Raises:
         NotFoundError: all are younger.
     """
-    limit = (when.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    limit = from_datetime(when)
     for at in ancestors(info, row):
         if int(info.snapshots.flushed_at[at]) <= limit:
             return at
     raise NotFoundError(f"there is no snapshot as old as {when}", kind="snapshot-not-found")
-
-
-def to_datetime(microseconds: int) -> datetime:
-    """Exact, as a float of seconds would not be."""
-    return _EPOCH + microseconds * _MICROSECOND

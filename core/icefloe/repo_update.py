@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icefloe.clock import next_time, now
 from icefloe.errors import ConflictError, FormatError, ReadOnlyError
 from icefloe.format.ids import ObjectId
 from icefloe.format.repo_info import RepoInfo
@@ -19,51 +20,83 @@ from icefloe.format.updates import Update, Updates
 if TYPE_CHECKING:
     from icefloe.assets import Assets
 
-ATTEMPTS = 100
 UPDATES_PER_FILE = 1000
 _YEAR_3000_MS = 32503680000000
+_IMMEDIATE = 5
+"""Lost races that are run again at once."""
 
-type Change = Callable[[RepoInfo], tuple[RepoInfo, Update]]
+type Change = Callable[[RepoInfo], tuple[RepoInfo, Update] | None]
 """From the repo object as it is to what it shall be, and the entry for the ops log.
 
-The entry's time is set later.
+The entry's time is set later. None: nothing is to be changed.
 """
 
 
-def update_repo(assets: Assets, change: Change, *, updates_per_file: int) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """How often a lost race is run again, and how long to wait before: seconds, with jitter."""
+
+    count: int = 100
+    initial: float = 0.05
+    maximum: float = 30.0
+
+    def wait(self, failed: int) -> None:
+        bound = self.initial * 2 ** max(failed - _IMMEDIATE, 0)
+        time.sleep(random.uniform(0, min(bound, self.maximum)))
+
+
+def update_repo(
+    assets: Assets,
+    change: Change,
+    *,
+    updates_per_file: int = UPDATES_PER_FILE,
+    attempts: Attempts = Attempts(),
+    whatever_status: bool = False,
+) -> None:
     """Apply a change to the repo object as it is now.
 
     The change sees fresh data on every attempt, so what it checks holds at the moment of the swap.
 
+    Args:
+        assets: the repository's files.
+        change: what to do.
+        updates_per_file: entries of the ops log in one repo object; older ones are in its backup.
+        attempts: how often to try.
+        whatever_status: do it though the repository is read-only or offline.
+
     Raises:
         ConflictError: the object kept changing through all attempts, or the change itself
             conflicts.
-        ReadOnlyError: the repository's status takes no writes.
+        ReadOnlyError: the storage or the repository's status takes no writes.
     """
+    if assets.storage.read_only:
+        raise ReadOnlyError(f"{assets.storage.url} takes no writes", kind="read-only-storage")
     tried: set[bytes | None] = set()
-    for attempt in range(ATTEMPTS):
+    for failed in range(1, attempts.count + 1):
         info, version = assets.repo()
         if not tried.isdisjoint(info.updates.backup_path.tolist()):
             # An earlier swap landed, its answer was lost, and others have written since: the name
             # of our backup, which nobody else could choose, is in the log.
             return
-        require_online(info)
+        if not whatever_status:
+            require_online(info)
         if not len(info.updates):
             raise FormatError("repo: the list of updates is empty", kind="no-updates")
-        changed, update = change(info)
+        changed = change(info)
+        if changed is None:
+            return
         backup = _backup_name()
         tried.add(backup.encode())
-        update = replace(update, updated_at=next_time(int(info.updates.updated_at[0])))
-        changed = _log(changed, update, backup, updates_per_file)
         try:
             assets.back_up_repo(backup, expected=version)
-            assets.swap_repo(changed, expected=version)
+            logged = _log(info, *changed, backup=backup, limit=updates_per_file)
+            assets.swap_repo(logged, expected=version)
         except ConflictError:
-            time.sleep(random.uniform(0, min(0.05 * 2 ** max(attempt - 4, 0), 30.0)))
+            attempts.wait(failed)
             continue
         return
     raise ConflictError(
-        f"{assets.storage.url}: the repo object kept changing through {ATTEMPTS} attempts",
+        f"{assets.storage.url}: the repo object kept changing through {attempts.count} attempts",
         kind="update-attempts-exhausted",
     )
 
@@ -71,29 +104,36 @@ def update_repo(assets: Assets, change: Change, *, updates_per_file: int) -> Non
 def require_online(info: RepoInfo) -> None:
     """Raises ReadOnlyError unless the status of the repository allows writes."""
     if info.status.availability != Availability.ONLINE:
-        reason = f": {info.status.reason}" if info.status.reason else ""
         raise ReadOnlyError(
-            f"the repository is not online (status {info.status.availability!r}){reason}",
+            f"the repository is {_status_text(info)}: no writes until Repository.set_status "
+            "brings it online",
             kind="repository-not-online",
         )
 
 
-def now() -> int:
-    """Microseconds since the epoch."""
-    return time.time_ns() // 1000
+def require_readable(info: RepoInfo) -> None:
+    """Raises ReadOnlyError if the repository is offline, for readers too."""
+    if info.status.availability == Availability.OFFLINE:
+        raise ReadOnlyError(
+            f"the repository is {_status_text(info)}: neither reads nor writes until "
+            "Repository.set_status brings it back",
+            kind="repository-offline",
+        )
 
 
-def next_time(after: int) -> int:
-    """Now, but later than `after`: clocks differ, and times must ascend."""
-    return max(now(), after + 1)
+def _status_text(info: RepoInfo) -> str:
+    known = info.status.availability
+    name = known.name.lower().replace("_", "-") if isinstance(known, Availability) else f"{known}"
+    return f"{name} ({info.status.reason})" if info.status.reason else name
 
 
-def _log(info: RepoInfo, update: Update, backup: str, limit: int) -> RepoInfo:
+def _log(old: RepoInfo, info: RepoInfo, update: Update, *, backup: str, limit: int) -> RepoInfo:
     """The repo object with one more update, older ones left to the backup beyond `limit`."""
-    latest = replace(info.updates[0], backup_path=backup)
-    older = info.updates.take(np.arange(1, len(info.updates), dtype=np.int64))
+    update = replace(update, updated_at=next_time(int(old.updates.updated_at[0])))
+    latest = replace(old.updates[0], backup_path=backup)
+    older = old.updates.take(np.arange(1, len(old.updates), dtype=np.int64))
     updates = Updates.concat([Updates.of([update, latest]), older])
-    before = info.repo_before_updates
+    before = old.repo_before_updates
     # Entries without a backup cannot be found again elsewhere, so they are never dropped.
     droppable = np.flatnonzero(updates.backup_path.present[limit:])
     if len(droppable):

@@ -1,105 +1,148 @@
-"""Sessions: one snapshot to read, and the changes made on top of it until they are committed."""
+"""Sessions: a working tree that can be committed, amended, flushed, rebased, forked and merged."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+import random
+import time
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import numpy as np
-
-from icefloe.changes import ChangeSet, apply, array_data, grid, rows_in
-from icefloe.errors import InvalidInputError, NotFoundError, ReadOnlyError, SessionStateError
-from icefloe.format import lookup, manifest, paths
-from icefloe.format.chunk_refs import InlineRef, NativeRef, VirtualRef
-from icefloe.format.ids import ChunkId, ManifestId, NodeId, SnapshotId
-from icefloe.format.nodes import Node
+from icefloe import diffs
+from icefloe.changes import View
+from icefloe.clock import next_time
+from icefloe.errors import ConflictError, SessionStateError, StorageError
+from icefloe.forking import merge_changes
+from icefloe.format.ids import SnapshotId
 from icefloe.format.snapshot import Snapshot
+from icefloe.manifest_writing import ManifestWriter
+from icefloe.rebasing import rebase
+from icefloe.working_tree import Context, SessionMode, WorkingTree
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from numpy.typing import NDArray
+    from collections.abc import Mapping
 
     from icefloe.assets import Assets
-    from icefloe.changes import Coordinates
-    from icefloe.format.chunk_refs import ChunkRef
+    from icefloe.changes import ChangeSet
+    from icefloe.config import RepositoryConfig
+    from icefloe.conflicts import ConflictSolver
+    from icefloe.diffs import Diff
+    from icefloe.forking import Coordinates
     from icefloe.format.metadata import Json
-    from icefloe.format.nodes import ArrayData
+    from icefloe.format.transaction_log import TransactionLog
+    from icefloe.rebasing import Step
     from icefloe.zarr_store import IcechunkStore
 
-WHOLE = slice(None)
+WRITE_KEY = "icefloe.write_key"
+"""Metadata of a snapshot: the key under which it was written once."""
+STAGED_ON = "icefloe.staged_on"
+"""Metadata of a staged snapshot: the staged one below it, which a merge has to publish, too."""
+MAX_CLOCK_SKEW = 600.0
+"""Seconds: what the official client lets the clocks of writer and store differ."""
+
+
+class Registration(Enum):
+    """How a written snapshot enters the history."""
+
+    COMMIT = "commit"
+    """As the new tip of the branch."""
+    AMENDMENT = "amendment"
+    """As the new tip of the branch, in place of the old one."""
+    DETACHED = "detached"
+    """On no branch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """A written snapshot, and how it shall be registered."""
+
+    snapshot: Snapshot
+    base: SnapshotId
+    """The snapshot below it. A branch must still be there."""
+    registration: Registration
+    branch: str | None = None
+    write_key: str | None = None
+    moves_nodes: bool = False
+    split_rules: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Splits that were chosen for arrays, to be kept in the configuration."""
 
 
 class Publisher(Protocol):
     """The repository's part of a commit."""
 
-    def publish_commit(self, branch: str, base: SnapshotId, snapshot: Snapshot) -> None:
-        """Make a written snapshot the tip of the branch, in one compare-and-swap.
+    def register(self, publication: Publication) -> SnapshotId:
+        """Register a written snapshot in one compare-and-swap; the id that is registered.
+
+        That is another one if a snapshot with the same write key is registered already.
 
         Raises:
-            ConflictError: the branch is no longer at `base`.
+            ConflictError: the branch is no longer at the base (kind `branch-moved`).
         """
         ...
 
-    def next_time(self, after: int) -> int:
-        """Now in microseconds since the epoch, and later than `after`."""
+    def find_write(self, write_key: str, branch: str | None = None) -> str | None:
+        """The snapshot that carries the key: in the branch's history, or anywhere for None."""
+        ...
+
+    def steps_since(self, branch: str, base: SnapshotId) -> list[Step]:
+        """The commits of a branch after `base`, oldest first.
+
+        Raises:
+            ConflictError: `base` is not in the branch's history any more.
+        """
         ...
 
 
-class Session:
-    """A view of one snapshot. With a branch it takes changes, which stay private until `commit`.
+class Session(WorkingTree):
+    """A view of one snapshot. A writable one takes changes, which stay private until `commit`.
 
-    Chunk bytes are uploaded as they are written; everything else is written by `commit`. A session
-    that fails or is dropped leaves no trace but unreferenced objects, which garbage collection
-    removes.
+    A session that fails or is dropped leaves no trace but unreferenced objects, which garbage
+    collection removes.
     """
 
     def __init__(
         self,
-        assets: Assets,
+        context: Context,
         snapshot: Snapshot,
         *,
+        mode: SessionMode = SessionMode.READONLY,
         branch: str | None = None,
         publisher: Publisher | None = None,
-        inline_threshold: int = 512,
-        default_metadata: Mapping[str, Json] | None = None,
+        staged_on: str | None = None,
     ) -> None:
-        self._assets = assets
-        self._base = snapshot
+        super().__init__(context, snapshot, mode)
         self._branch = branch
         self._publisher = publisher
-        self._inline_threshold = inline_threshold
-        self._default_metadata = dict(default_metadata or {})
-        self._changes = ChangeSet()
+        self._staged_on = staged_on
+        self._writer = ManifestWriter(context.assets, context.config)
+        self._merged: list[Coordinates] = []
 
     def __repr__(self) -> str:
-        mode = "read-only" if self.read_only else f"branch={self._branch!r}"
-        return f"<icefloe.Session {self._assets.storage.url} at {self.snapshot_id}, {mode}>"
+        place = f"{self._assets.storage.url} at {self.snapshot_id}"
+        branch = "" if self._branch is None else f", branch={self._branch!r}"
+        return f"<icefloe.{type(self).__name__} {place}, {self._mode.value}{branch}>"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
             raise SessionStateError(
-                "a writable session cannot be pickled: what its copy writes would be lost",
+                "a writable session cannot be pickled, because what its copy writes would be lost: "
+                "pickle a fork() and merge() it back, or flush() and hand over the snapshot id",
                 kind="writable-session-pickled",
             )
-        return self.__dict__
+        return _reopen, (self._context, self._view.base.id, self._branch)
 
     @property
-    def read_only(self) -> bool:
-        return self._publisher is None
+    def is_fork(self) -> bool:
+        return False
 
     @property
     def branch(self) -> str | None:
+        """The branch that a commit would move; None if there is none."""
         return self._branch
 
     @property
-    def snapshot_id(self) -> str:
-        """The snapshot that this session reads, before its own changes."""
-        return str(self._base.id)
-
-    @property
-    def has_uncommitted_changes(self) -> bool:
-        return bool(self._changes)
+    def config(self) -> RepositoryConfig:
+        return self._context.config
 
     @property
     def store(self) -> IcechunkStore:
@@ -109,221 +152,298 @@ class Session:
 
         return IcechunkStore(self)
 
-    def discard_changes(self) -> None:
-        """Forget everything since the session began, or since its last commit."""
-        self._require_writable()
-        self._changes = ChangeSet()
+    def status(self) -> Diff:
+        """What the session has changed so far."""
+        log = self._view.changes.log(self._view.base.id)
+        places = diffs.places_of(self._view.base.nodes, diffs.ids_in(log))
+        places |= {node.id: node.path for node in self._view.changes.live()}
+        return diffs.tell(log, places)
 
-    def node(self, path: str) -> Node | None:
-        """The group or array at a path, with this session's changes."""
-        if path in self._changes.nodes:
-            return self._changes.nodes[path]
-        row = self._base.nodes.row(path)
-        return None if row is None else self._base.nodes[row]
+    def fork(self) -> ForkSession:
+        """A session for a worker: it pickles without credentials, and `merge` brings it back.
 
-    def paths(self, below: str = "/") -> list[str]:
-        """Paths of all nodes under `below`, itself left out, in byte order."""
-        rows = self._base.nodes.below(below)
-        found = set(
-            self._base.nodes.path.take(np.arange(rows.start, rows.stop, dtype=np.int64)).texts()
-        )
-        for path, node in self._changes.nodes.items():
-            if node is None:
-                found.discard(path)
-            elif paths.is_descendant(path, below):
-                found.add(path)
-        return sorted(found, key=str.encode)
+        What this session has changed so far is written to a snapshot that nobody lists, so that
+        the fork sees it.
+        """
+        self._require_writes()
+        base = self._write_snapshot("fork", {}) if self._view.changes else self._view.base
+        return ForkSession(self._context, base, branch=self._branch, merged=len(self._merged))
 
-    def get_node_id(self, path: str) -> str:
-        """Raises NotFoundError if there is no node at the path."""
-        return str(self._existing(path).id)
-
-    def set_node(self, path: str, zarr_json: bytes) -> None:
-        """Create or update the node at a path from the bytes of its zarr.json.
+    def merge(
+        self, *others: ForkSession, on_conflict: Literal["error", "last-wins"] = "error"
+    ) -> None:
+        """Take over what forks of this session changed.
 
         Raises:
-            InvalidInputError: a bad path, bad metadata, or an array above the path.
+            ConflictError: two forks changed one thing, or wrote one chunk (unless `on_conflict`
+                lets the last one win). This session is as it was before that fork.
         """
-        self._require_writable()
-        paths.validate(path)
-        for ancestor in paths.ancestors(path):
-            above = self.node(ancestor)
-            if above is not None and above.array is not None:
-                raise InvalidInputError(f"{path} cannot lie below the array {ancestor}")
-        array = array_data(zarr_json, path)
-        old = self.node(path)
-        if old is not None and _rank(old.array) != _rank(array):
-            self.delete_node(path)
-            old = None
-        if old is None:
-            node = Node(NodeId.random(), path, zarr_json, array)
-        elif old.user_data == zarr_json:
-            return
-        else:
-            if array is not None and old.array is not None:
-                array = replace(array, manifests=old.array.manifests)
-            node = replace(old, user_data=zarr_json, array=array)
-        self._changes.set_node(node, is_new=old is None)
-
-    def delete_node(self, path: str) -> None:
-        """Delete a node and all below it; nothing happens if there is none."""
-        self._require_writable()
-        for below in [*self.paths(path), path]:
-            node = self.node(below)
-            if node is not None:
-                in_base = self._base.nodes.row(below) is not None
-                self._changes.delete_node(node, in_base=in_base)
-
-    async def chunk_ref(self, path: str, coords: Coordinates) -> ChunkRef | None:
-        """Where a chunk is; None if it was never written."""
-        node = self.node(path)
-        if node is None or node.array is None:
-            return None
-        edits = self._changes.chunks.get(node.id, {})
-        if coords in edits:
-            return edits[coords]
-        if not _in_grid(node.array, coords):
-            return None
-        manifests = node.array.manifests
-        for row in manifests.covering(coords).tolist():
-            manifest_id = ManifestId(manifests.object_id[row].tobytes())
-            payload = await self._assets.manifest_payload(manifest_id)
-            ref = lookup.find_ref(payload, node.id, coords, name=f"manifests/{manifest_id}")
-            if ref is not None:
-                return ref
-        return None
-
-    async def get_chunk(self, path: str, coords: Coordinates, part: slice = WHOLE) -> bytes | None:
-        """Bytes of a chunk, or a part of them (step 1); None if it was never written."""
-        ref = await self.chunk_ref(path, coords)
-        match ref:
-            case None:
-                return None
-            case InlineRef(data=data):
-                return data[part]
-            case NativeRef():
-                start, stop, _ = part.indices(ref.length)
-                return await self._assets.chunk(ref, start, max(stop - start, 0))
-            case VirtualRef():
-                raise InvalidInputError(
-                    f"chunk {coords} of {path} is virtual ({ref.location}): this version of "
-                    "icefloe does not read virtual chunks yet; the official client does",
-                    kind="virtual-chunk-unsupported",
-                )
-
-    async def set_chunk(self, path: str, coords: Coordinates, data: bytes) -> None:
-        """Write a chunk: small ones go into the manifest, others into an object of their own.
-
-        Raises:
-            InvalidInputError: no bytes, or coordinates outside the array's grid.
-        """
-        self._require_writable()
-        node = self._existing(path)
-        if not data:
-            raise InvalidInputError(
-                f"chunk {coords} of {path} has no bytes: delete it instead",
-                kind="zero-length-chunk",
-            )
-        self._require_in_grid(node, coords)
-        if len(data) <= self._inline_threshold:
-            ref: ChunkRef = InlineRef(data)
-        else:
-            ref = NativeRef(ChunkId.random(), 0, len(data))
-            await self._assets.put_chunk(ref.chunk_id, data)
-        self._changes.set_chunk(node.id, coords, ref)
-
-    async def delete_chunk(self, path: str, coords: Coordinates) -> None:
-        """Forget a chunk; nothing happens if there is none."""
-        self._require_writable()
-        node = self.node(path)
-        if node is not None and await self.chunk_ref(path, coords) is not None:
-            self._changes.set_chunk(node.id, coords, None)
-
-    async def chunk_coordinates(self, path: str) -> AsyncIterator[NDArray[np.uint32]]:
-        """Coordinates of the chunks that exist, in batches of one manifest each."""
-        node = self._existing(path)
-        if node.array is None:
-            return
-        edits = self._changes.chunks.get(node.id, {})
-        limits = grid(node.array)
-        for manifest_id in node.array.manifests.ids():
-            payload = await self._assets.manifest_payload(manifest_id)
-            name = f"manifests/{manifest_id}"
-            refs = manifest.decode_payload(payload, name=name).array(node.id)
-            if refs is not None:
-                index = refs.index[(refs.index < limits).all(axis=1)]
-                yield index[~rows_in(index, edits)]
-        written = sorted(coords for coords, ref in edits.items() if ref is not None)
-        if written:
-            yield np.array(written, np.uint32).reshape(len(written), len(limits))
+        self._require_writes()
+        for other in others:
+            other._packer.flush()
+            rivals = [] if on_conflict == "last-wins" else self._merged[other.merged :]
+            self._merged.append(merge_changes(self._view, other._view, rivals))
 
     def commit(
         self,
         message: str,
         metadata: Mapping[str, Json] | None = None,
         *,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1_000,
         allow_empty: bool = False,
+        write_key: str | None = None,
     ) -> str:
         """Write manifests, snapshot and log, then move the branch; the new snapshot's id.
 
         All of it becomes visible at once, or nothing does. The session is read-only afterwards.
 
+        Args:
+            message: what was done.
+            metadata: any JSON, kept with the snapshot.
+            rebase_with: where others committed first, carry the changes over with this solver.
+            rebase_tries: how often.
+            allow_empty: commit even if nothing changed.
+            write_key: makes the commit happen once. If the branch's history has a commit with this
+                key, that one is the answer, and this session's changes are dropped.
+
         Raises:
             ConflictError: the branch moved since this session began. Nothing is lost: the session
                 keeps its changes.
-            SessionStateError: there is nothing to commit.
+            RebaseFailedError: the changes conflict with theirs, and the solver lets them stand.
+            SessionStateError: there is nothing to commit, or no branch.
         """
-        publisher = self._require_writable()
-        if not self._changes and not allow_empty:
-            raise SessionStateError(
-                "nothing to commit: pass allow_empty=True to commit anyway",
-                kind="no-changes-to-commit",
-            )
-        nodes, manifest_files = apply(self._changes, self._base, self._assets)
+        publisher = self._require_publisher()
+        branch = self._require_branch()
+        if write_key is not None and (found := publisher.find_write(write_key, branch)):
+            return self._finish(SnapshotId.parse(found))
+        self._require_changes(allow_empty=allow_empty)
+        for attempt in range(rebase_tries + 1):
+            try:
+                return self._publish(
+                    Registration.COMMIT, message, metadata, write_key=write_key, attempt=attempt
+                )
+            except ConflictError as error:
+                movable = rebase_with is not None and error.kind == "branch-moved"
+                if rebase_with is None or not movable or attempt == rebase_tries:
+                    raise
+            # Many writers that lose one race must not all run the next.
+            time.sleep(random.uniform(0, min(0.01 * 2 ** min(attempt, 9), 2.0)))
+            self.rebase(rebase_with)
+        raise AssertionError("the last attempt returns or raises")
+
+    def amend(
+        self,
+        message: str,
+        *,
+        metadata: Mapping[str, Json] | None = None,
+        allow_empty: bool = False,
+    ) -> str:
+        """Commit in place of the branch's tip, which stays listed but leaves the history.
+
+        Raises:
+            ConflictError: the branch moved since this session began.
+            SessionStateError: the tip is the first snapshot of the repository.
+        """
+        self._require_publisher()
+        self._require_branch()
+        self._require_changes(allow_empty=allow_empty)
+        return self._publish(Registration.AMENDMENT, message, metadata)
+
+    def flush(
+        self,
+        message: str,
+        *,
+        metadata: Mapping[str, Json] | None = None,
+        write_key: str | None = None,
+    ) -> str:
+        """Write the changes as a snapshot that is on no branch; its id.
+
+        That is a staged write: look at it, tag it, or hand it to `Repository.merge_snapshots`. The
+        session is read-only afterwards.
+
+        Args:
+            message: what was done.
+            metadata: any JSON, kept with the snapshot.
+            write_key: makes the write happen once: if a snapshot with this key is registered, that
+                one is the answer, and this session's changes are dropped.
+        """
+        publisher = self._require_publisher()
+        if write_key is not None and (found := publisher.find_write(write_key, None)):
+            return self._finish(SnapshotId.parse(found))
+        return self._publish(Registration.DETACHED, message, metadata, write_key=write_key)
+
+    def rebase(self, solver: ConflictSolver) -> None:
+        """Carry the changes over all that was committed to the branch meanwhile.
+
+        Raises:
+            RebaseFailedError: the solver lets a conflict stand. The session is based on the last
+                commit before that one.
+        """
+        publisher = self._require_publisher()
+        for step in publisher.steps_since(self._require_branch(), self._view.base.id):
+            view = self._view
+            after = rebase(view.changes, view.base, step, self._assets, solver)
+            self._view = View(after, view.changes)
+
+    def _publish(
+        self,
+        registration: Registration,
+        message: str,
+        metadata: Mapping[str, Json] | None,
+        *,
+        write_key: str | None = None,
+        attempt: int = 0,
+    ) -> str:
+        publisher = self._require_publisher()
+        said = {**self._context.default_metadata, **(metadata or {})}
+        if attempt:
+            said["__icechunk"] = {"rebase_attempts": attempt}
+        if write_key is not None:
+            said[WRITE_KEY] = write_key
+        if self._staged_on is not None:
+            said[STAGED_ON] = self._staged_on
+        snapshot = self._write_snapshot(
+            message, said, amends=registration is Registration.AMENDMENT
+        )
+        publication = Publication(
+            snapshot=snapshot,
+            base=self._view.base.id,
+            registration=registration,
+            branch=self._branch,
+            write_key=write_key,
+            moves_nodes=bool(self._view.changes.moves),
+            split_rules=self._writer.rules,
+        )
+        registered = publisher.register(publication)
+        return self._finish(registered, snapshot)
+
+    def _write_snapshot(
+        self, message: str, metadata: Mapping[str, Json], *, amends: bool = False
+    ) -> Snapshot:
+        """Write chunks, manifests, snapshot and log; nothing refers to them yet."""
+        self._packer.flush()
+        nodes, manifest_files = self._writer.apply(self._view)
         snapshot = Snapshot(
             id=SnapshotId.random(),
             nodes=nodes,
             manifest_files=manifest_files,
-            flushed_at=publisher.next_time(self._base.flushed_at),
+            flushed_at=next_time(self._view.base.flushed_at),
             message=message,
-            metadata=self._default_metadata | dict(metadata or {}),
+            metadata=metadata,
         )
-        self._assets.put_snapshot(snapshot)
-        self._assets.put_transaction_log(self._changes.log(snapshot.id))
-        publisher.publish_commit(self._branch or "", self._base.id, snapshot)
-        self._base, self._changes, self._publisher = snapshot, ChangeSet(), None
+        log = self._view.changes.log(snapshot.id)
+        if amends:
+            log = self._amended(log)
+        write_snapshot(self._assets, snapshot, log)
+        return snapshot
+
+    def _amended(self, log: TransactionLog) -> TransactionLog:
+        old = self._assets.transaction_log(self._view.base.id)
+        if old.moves and self._mode is not SessionMode.REARRANGE:
+            raise SessionStateError(
+                "the tip moved nodes: amend it in a session of Repository.rearrange_session",
+                kind="rearrange-session-only",
+            )
+        return replace(old, id=log.id).merged(log)
+
+    def _finish(self, registered: SnapshotId, snapshot: Snapshot | None = None) -> str:
+        if snapshot is None or snapshot.id != registered:
+            snapshot = self._assets.snapshot(registered)
+        self._start_over(snapshot)
+        self._mode, self._publisher = SessionMode.READONLY, None
         return self.snapshot_id
 
-    def _existing(self, path: str) -> Node:
-        node = self.node(path)
-        if node is None:
-            raise NotFoundError(f"there is no node at {path}", kind="node-not-found")
-        return node
+    def _start_over(self, base: Snapshot) -> None:
+        super()._start_over(base)
+        self._merged = []
 
-    def _require_writable(self) -> Publisher:
+    def _require_publisher(self) -> Publisher:
+        self._require_writable()
         if self._publisher is None:
-            raise ReadOnlyError(
-                f"this session is read-only at {self.snapshot_id}: open one with writable_session",
-                kind="read-only-session",
+            raise SessionStateError(
+                "a fork cannot publish: merge it into the session it came from",
+                kind="fork-session",
             )
         return self._publisher
 
-    def _require_in_grid(self, node: Node, coords: Coordinates) -> None:
-        if node.array is None:
-            raise InvalidInputError(f"{node.path} is a group and has no chunks")
-        if not _in_grid(node.array, coords):
-            counts = tuple(grid(node.array).tolist())
-            raise InvalidInputError(
-                f"chunk {coords} is outside the grid {counts} of {node.path}",
-                kind="invalid-chunk-index",
+    def _require_branch(self) -> str:
+        if self._branch is None:
+            raise SessionStateError(
+                "this session stands on a snapshot, not on a branch: flush it, and publish what it "
+                "wrote with Repository.merge_snapshots",
+                kind="no-branch",
+            )
+        return self._branch
+
+    def _require_changes(self, *, allow_empty: bool) -> None:
+        if not self._view.changes and not allow_empty:
+            raise SessionStateError(
+                "nothing to commit: pass allow_empty=True to commit anyway",
+                kind="no-changes-to-commit",
             )
 
 
-def _rank(array: ArrayData | None) -> int | None:
-    return None if array is None else len(array.shape)
+class ForkSession(Session):
+    """A session for one worker: it travels in a pickle, is written to, and is merged back.
+
+    The pickle holds the storage's URL and public options, never credentials.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        snapshot: Snapshot,
+        *,
+        branch: str | None,
+        merged: int,
+        changes: ChangeSet | None = None,
+    ) -> None:
+        super().__init__(context, snapshot, mode=SessionMode.WRITABLE, branch=branch)
+        self.merged = merged
+        """How many merges the session had seen when this fork began."""
+        if changes is not None:
+            self._view.changes = changes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._packer.flush()
+        state = self._context, self._view.base.id, self._branch, self.merged, self._view.changes
+        return _reopen_fork, state
+
+    @property
+    def is_fork(self) -> bool:
+        return True
 
 
-def _in_grid(array: ArrayData, coords: Coordinates) -> bool:
-    return len(coords) == len(array.shape) and all(
-        0 <= at < dimension.num_chunks for at, dimension in zip(coords, array.shape, strict=True)
-    )
+def _reopen(context: Context, snapshot_id: SnapshotId, branch: str | None) -> Session:
+    return Session(context, context.assets.snapshot(snapshot_id), branch=branch)
+
+
+def _reopen_fork(
+    context: Context,
+    snapshot_id: SnapshotId,
+    branch: str | None,
+    merged: int,
+    changes: ChangeSet,
+) -> ForkSession:
+    base = context.assets.snapshot(snapshot_id)
+    return ForkSession(context, base, branch=branch, merged=merged, changes=changes)
+
+
+def write_snapshot(assets: Assets, snapshot: Snapshot, log: TransactionLog) -> None:
+    """Write a snapshot and its log, which nothing refers to yet.
+
+    Raises:
+        StorageError: our clock and the store's are so far apart that official clients would stumble
+            over the snapshot's time.
+    """
+    assets.put_transaction_log(log)
+    assets.put_snapshot(snapshot)
+    modified = assets.storage.info(f"snapshots/{snapshot.id}").modified.timestamp()
+    skew = snapshot.flushed_at / 1e6 - modified
+    if abs(skew) > MAX_CLOCK_SKEW:
+        raise StorageError(
+            f"this machine's clock, or the last snapshot's time, is {skew:.0f} s off the clock of "
+            f"{assets.storage.url}: set the clock",
+            kind="invalid-snapshot-timestamp",
+        )

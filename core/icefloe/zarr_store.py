@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zarr.abc.store import (
     ByteRequest,
@@ -17,14 +17,20 @@ from zarr.core.buffer import default_buffer_prototype
 
 from icefloe.errors import InvalidInputError
 from icefloe.format import paths
+from icefloe.format.chunk_refs import InlineRef, NativeRef, VirtualRef
+from icefloe.virtual_columns import virtual_columns, virtual_grid, virtual_spec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Sequence
+    from datetime import datetime
 
+    import numpy as np
+    from numpy.typing import NDArray
     from zarr.core.buffer import Buffer, BufferPrototype
 
-    from icefloe.changes import Coordinates
+    from icefloe.chunk_edits import Coordinates
     from icefloe.session import Session
+    from icefloe.virtual import VirtualChunkSpec
 
 METADATA = "zarr.json"
 # As zarr writes it: one chunk must not have two keys.
@@ -32,6 +38,7 @@ _COORDINATE = re.compile("0|[1-9][0-9]{0,9}")
 
 # The verb `list` hides the builtin inside the class below.
 type Buffers = list[Buffer | None]
+type Indices = list[tuple[int, ...]]
 type Paths = list[str]
 
 
@@ -116,6 +123,82 @@ class IcechunkStore(Store):
         else:
             await self._session.set_chunk(path, coords, data)
 
+    def set_virtual_ref(
+        self,
+        key: str,
+        location: str,
+        *,
+        offset: int,
+        length: int,
+        checksum: str | datetime | None = None,
+        validate_container: bool = True,
+    ) -> None:
+        """Let a chunk be some bytes of another object.
+
+        Args:
+            key: of the chunk, for example `t2m/c/0/1`.
+            location: URL of the object.
+            offset: where the chunk begins there.
+            length: how many bytes it has.
+            checksum: the object's etag, or when it was last changed: reading fails once it is
+                another.
+            validate_container: refuse a location that no virtual chunk container has.
+        """
+        self._check_writable()
+        path, coords = self._writable_target(key)
+        if coords is None:
+            raise InvalidInputError(f"{key!r} is no chunk", kind="invalid-key")
+        spec = virtual_spec(coords, location, offset, length, checksum)
+        self._session.set_virtual_refs(
+            path, virtual_columns([spec]), validate_containers=validate_container
+        )
+
+    def set_virtual_refs(
+        self,
+        array_path: str,
+        chunks: Sequence[VirtualChunkSpec],
+        *,
+        validate_containers: bool = True,
+    ) -> Indices | None:
+        """`set_virtual_ref` for many chunks of one array; the indices of those refused, or None."""
+        self._check_writable()
+        if not chunks:
+            return None
+        refs = virtual_columns(chunks)
+        return self._session.set_virtual_refs_leniently(
+            _path(array_path), refs, validate_containers=validate_containers
+        )
+
+    def set_virtual_refs_arr(
+        self,
+        array_path: str,
+        chunk_grid_shape: Sequence[int],
+        locations: Sequence[str],
+        offsets: NDArray[np.uint64],
+        lengths: NDArray[np.uint64],
+        *,
+        validate_containers: bool = True,
+        arr_offset: Sequence[int] | None = None,
+        checksum: datetime | str | None = None,
+    ) -> Indices | None:
+        """`set_virtual_refs` from columns, in C order of the grid; no location means no chunk."""
+        self._check_writable()
+        refs = virtual_grid(chunk_grid_shape, locations, offsets, lengths, arr_offset, checksum)
+        return self._session.set_virtual_refs_leniently(
+            _path(array_path), refs, validate_containers=validate_containers
+        )
+
+    async def set_virtual_ref_async(self, key: str, location: str, **options: Any) -> None:
+        self.set_virtual_ref(key, location, **options)
+
+    async def set_virtual_refs_async(
+        self, array_path: str, chunks: Sequence[VirtualChunkSpec], **options: Any
+    ) -> Indices | None:
+        return self.set_virtual_refs(array_path, chunks, **options)
+
+    async def set_virtual_refs_arr_async(self, *args: Any, **options: Any) -> Indices | None:
+        return self.set_virtual_refs_arr(*args, **options)
+
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         if not await self.exists(key):
             await self.set(key, value)
@@ -144,6 +227,27 @@ class IcechunkStore(Store):
         self._check_writable()
         self._session.delete_node("/")
 
+    async def is_empty(self, prefix: str) -> bool:
+        async for _ in self.list_prefix(prefix if not prefix else prefix.rstrip("/") + "/"):
+            return False
+        return True
+
+    async def getsize(self, key: str) -> int:
+        target = _parse(key)
+        if target is not None and target[1] is not None:
+            # The reference knows, so nothing is fetched.
+            match await self._session.chunk_ref(target[0], target[1]):
+                case NativeRef(length=length) | VirtualRef(length=length):
+                    return length
+                case InlineRef(data=data):
+                    return len(data)
+                case None:
+                    raise FileNotFoundError(key)
+        document = await self._read(key, slice(None))
+        if document is None:
+            raise FileNotFoundError(key)
+        return len(document)
+
     async def list(self) -> AsyncIterator[str]:
         async for key in self.list_prefix(""):
             yield key
@@ -160,7 +264,7 @@ class IcechunkStore(Store):
             node = self._session.node(path)
             if node is None or node.array is None:
                 continue
-            async for batch in self._session.chunk_coordinates(path):
+            async for batch in self._session.chunk_batches(path):
                 for row in batch.tolist():
                     key = root + "/".join(["c", *map(str, row)])
                     if key.startswith(prefix):

@@ -14,7 +14,9 @@ from icefloe import (
     NotFoundError,
     ReadOnlyError,
     Repository,
-    repo_update,
+    RepositoryConfig,
+    RepoUpdateRetryConfig,
+    StorageRetriesSettings,
 )
 from icefloe.assets import REPO, Assets
 from icefloe.format.status import Availability, RepoStatus
@@ -172,10 +174,9 @@ def test_a_repository_that_goes_read_only_in_between_is_not_written(
     assert history(rival) == ["Repository initialized"]
 
 
-def test_endless_rivals_end_in_an_error_and_nothing_of_ours_is_seen(
-    repo, rival, storage, monkeypatch
-):
-    monkeypatch.setattr(repo_update, "ATTEMPTS", 3)
+def test_endless_rivals_end_in_an_error_and_nothing_of_ours_is_seen(repo, rival, storage):
+    retries = RepoUpdateRetryConfig(StorageRetriesSettings(max_tries=3))
+    repo = repo.reopen(RepositoryConfig(repo_update_retries=retries))
     initial = rival.lookup_branch("main")
     storage.interrupt("put_if", *(lambda n=n: rival.create_tag(f"v{n}", initial) for n in range(9)))
     with pytest.raises(ConflictError) as caught:

@@ -200,14 +200,15 @@ class Nodes:
         Raises:
             InvalidInputError: a path occurs twice.
         """
-        paths = [path or b"" for path in self.path.tolist()]
-        ordered = sorted(paths)
-        if len(set(paths)) < len(paths):
-            twice = next(a for a, b in pairwise(ordered) if a == b).decode(errors="replace")
-            raise InvalidInputError(f"the path {twice!r} occurs twice", kind="duplicate-node")
-        if paths == ordered:
+        if self.path.is_ascending():
             return self
-        return self.take(np.array(sorted(range(len(paths)), key=paths.__getitem__), np.int64))
+        paths = [path or b"" for path in self.path.tolist()]
+        order = sorted(range(len(paths)), key=paths.__getitem__)
+        for row, following in pairwise(order):
+            if paths[row] == paths[following]:
+                twice = paths[row].decode(errors="replace")
+                raise InvalidInputError(f"the path {twice!r} occurs twice", kind="duplicate-node")
+        return self.take(np.array(order, np.int64))
 
     def row(self, path: str) -> int | None:
         """The node at a path, by binary search."""

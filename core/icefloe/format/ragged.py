@@ -49,6 +49,21 @@ def copy_runs(target: Bytes, at: Ints, source: Bytes, start: Ints, length: Ints)
             windows(target, width)[at[rows]] = windows(source, width)[start[rows]]
 
 
+def copy_stretches(target: Bytes, at: Ints, source: Bytes, start: Ints, length: Ints) -> None:
+    """Copy as `copy_runs` does, but what lies between two runs in the source may come along.
+
+    Runs that lie in the source as they shall lie in the target go many at a time: those of a file
+    that is written anew.
+    """
+    shift = start - at
+    first = np.flatnonzero(np.diff(shift, prepend=shift[:1] - 1))
+    if 8 * len(first) >= len(at):
+        copy_runs(target, at, source, start, length)
+        return
+    last = np.append(first[1:], len(at)) - 1
+    copy_runs(target, at[first], source, start[first], at[last] + length[last] - at[first])
+
+
 def starts(lengths: Ints) -> Ints:
     """Where each run begins when runs of these lengths lie end to end."""
     ends = np.cumsum(lengths)
@@ -117,6 +132,16 @@ class Ragged:
     def present(self) -> NDArray[np.bool_]:
         return self.length >= 0
 
+    def is_ascii_around(self) -> bool:
+        """Whether the rows, all present, lie close together and all bytes about them are ASCII.
+
+        Short strings one behind the other are so, with their lengths and padding.
+        """
+        if not len(self):
+            return True
+        around = self.data[int(self.start.min()) : int((self.start + self.length).max())]
+        return len(around) <= 4 * int(self.length.sum()) and int(around.max(initial=0)) < 0x80
+
     def take(self, rows: Rows) -> Ragged:
         return Ragged(self.data, self.start[rows], self.length[rows])
 
@@ -152,11 +177,12 @@ class Ragged:
     def distinct_places(self) -> tuple[Ints, Ints]:
         """A first row for each distinct (start, length), and for each row the number of its place.
 
-        Rows that share bytes by construction fall together; equal bytes in two places do not.
+        Rows that share bytes by construction fall together; equal bytes in two places do not. If
+        nothing is shared, the first rows are all rows in order.
         """
+        each = np.arange(len(self), dtype=np.int64)
         if bool((self.start[1:] > self.start[:-1]).all()):
             # In order, so nothing is shared: how a writer without sharing lays strings out.
-            each = np.arange(len(self), dtype=np.int64)
             return each, each
         span = len(self.data) + 1
         if span <= 8 * len(self):
@@ -165,11 +191,21 @@ class Ragged:
             rows = first[self.start]
             if np.array_equal(self.length[rows], self.length):
                 chosen = first[first >= 0]
+                if len(chosen) == len(self):
+                    return each, each
                 first[self.start[chosen]] = np.arange(len(chosen))
                 return chosen, first[self.start]
+        # np.unique, but done after the sort where nothing is shared; runs in order sort fast.
         key = self.start * (span + 1) + self.length
-        _, chosen, codes = np.unique(key, return_index=True, return_inverse=True)
-        return chosen.astype(np.int64), codes.astype(np.int64)
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        is_first = np.ones(len(key), np.bool_)
+        is_first[1:] = key[1:] != key[:-1]
+        if bool(is_first.all()):
+            return each, each
+        codes = np.empty(len(key), np.int64)
+        codes[order] = np.cumsum(is_first) - 1
+        return order[is_first], codes
 
     def distinct(self) -> tuple[Ragged, Ints]:
         """The distinct values, each once, and for each row the number of its value."""
@@ -186,6 +222,29 @@ class Ragged:
             count += len(first)
         order = np.concatenate([np.zeros(0, np.int64), *firsts])
         return column.take(order), codes[places]
+
+    def is_ascending(self) -> bool:
+        """Whether the rows, all present, ascend strictly by their bytes.
+
+        May be False of rows that do, if some end in NUL or a few are far longer than the others.
+        """
+        width = int(self.length.max(initial=1)) or 1
+        if width * len(self) > 8 * int(self.length.sum()) + 2**20:
+            return False
+        padded = np.zeros(width * len(self), np.uint8)
+        at = np.arange(0, len(padded), width, np.int64)
+        copy_runs(padded, at, self.data, self.start, self.length)
+        keys = padded.view(f"S{width}")
+        return bool((keys[:-1] < keys[1:]).all())
+
+    def rows_equal(self, value: bytes) -> Ints:
+        """The rows that hold this value."""
+        rows = np.flatnonzero(self.length == len(value))
+        if not value or not len(rows):
+            return rows
+        items = windows(self.data, len(value))[self.start[rows]]
+        same = items.view(np.uint8).reshape(len(rows), -1) == np.frombuffer(value, np.uint8)
+        return rows[same.all(axis=1)]
 
     def equals(self, other: Ragged) -> bool:
         if not np.array_equal(self.length, other.length):

@@ -60,13 +60,18 @@ class Buffer:
         """Refuse positions outside the buffer or misaligned, as the official reader does."""
         if not len(position):
             return
-        if int(position.min()) < 0 or int((position + width).max()) > self.size:
+        # Its sign is that of the least position, its low bits are set if those of any are.
+        bits = int(np.bitwise_or.reduce(position))
+        end = position.max() + width if isinstance(width, int) else (position + width).max()
+        if bits < 0 or int(end) > self.size:
             raise self.fail(f"{what} points outside the file")
-        if alignment > 1 and (position & (alignment - 1)).any():
+        if bits & (alignment - 1):
             raise self.fail(f"{what} is misaligned")
 
     def check_utf8(self, column: Ragged, what: str) -> None:
         present = column.take(column.present)
+        if present.is_ascii_around():
+            return
         distinct = present.take(present.distinct_places()[0])
         size = distinct.length
         # A zero byte after each string: then the whole is UTF-8 exactly if every string is.

@@ -110,18 +110,10 @@ class Snapshots:
     def rows_with(self, name: str, value: Json) -> Ints:
         """Rows whose metadata has this item, found without decoding all others."""
         names, values = encode_values({name: value})
-        wanted = names[0], values[0]
-        same_name = self.metadata_name.length == len(wanted[0] or b"")
-        candidates = np.flatnonzero(
-            same_name & (self.metadata_value.length == len(wanted[1] or b""))
-        )
-        hits = [
-            item
-            for item in candidates.tolist()
-            if self.metadata_name[item] == wanted[0] and self.metadata_value[item] == wanted[1]
-        ]
+        hits = self.metadata_name.rows_equal(names[0] or b"")
+        hits = hits[self.metadata_value.take(hits).rows_equal(values[0] or b"")]
         owner = np.repeat(np.arange(len(self)), np.maximum(self.metadata_count, 0))
-        return owner[np.array(hits, np.int64)]
+        return owner[hits]
 
     def take(self, rows: Ints, parent: NDArray[np.int32]) -> Snapshots:
         """These rows with new parents, given as rows of the result."""

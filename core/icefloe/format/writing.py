@@ -8,7 +8,9 @@ compressed.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +18,19 @@ from numpy.typing import NDArray
 
 from icefloe.errors import InvalidInputError
 from icefloe.format.layout import Field, Kind, Table
-from icefloe.format.ragged import Bytes, Ints, Ragged, copy_runs, rows_by_value, starts
+from icefloe.format.ragged import (
+    Bytes,
+    Ints,
+    Ragged,
+    Rows,
+    copy_runs,
+    copy_stretches,
+    rows_by_value,
+    starts,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 MAX_SIZE = 2**31 - 1
 """FlatBuffers offsets have 32 bits, and the signed ones reach half as far."""
@@ -94,9 +105,7 @@ def write(root: TableRows, identifier: bytes) -> Bytes:
     writer = _Writer()
     start = writer.allocate(8, 8)
     (position,) = writer.tables(root)
-    block = writer.block(start, 8)
-    block[:4].view("<u4")[0] = position
-    block[4:] = np.frombuffer(identifier, np.uint8)
+    writer.put(start, struct.pack("<I4s", position, identifier))
     return writer.finish()
 
 
@@ -112,13 +121,47 @@ class _Slotted:
     embedded: int = 0
     """Bytes of the vector that lies inside the record, its length prefix included."""
 
+    @property
+    def is_offset(self) -> bool:
+        """Whether it points to something outside the record."""
+        return not self.embedded and not isinstance(self.column, np.ndarray | Structs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Tables with the same set of fields: their rows among all, and where and how they lie."""
+
+    rows: Rows
+    parts: list[_Slotted]
+    vtable: int
+    position: Ints
+    dtype: np.dtype[Any]
+
+    def fill(self, targets: Mapping[int, Ints], block: Bytes) -> None:
+        """Write all fields; `targets` has the positions that an offset field points to."""
+        record = block.view(self.dtype)
+        record["vtable"] = self.position - self.vtable
+        for part in self.parts:
+            name = str(part.field.slot)
+            match part.column:
+                case np.ndarray():
+                    record[name] = part.column[self.rows]
+                case Structs(values=values):
+                    chosen = np.ascontiguousarray(values[self.rows])
+                    record[name] = chosen.view(f"V{part.dtype.itemsize}").reshape(-1)
+                case Ragged() if part.embedded:
+                    _embed(part, part.column.take(self.rows), record)
+                case _:
+                    at = self.position + int(self.dtype.fields[name][1])  # type: ignore[index]
+                    record[name] = targets[part.field.slot][self.rows] - at
+
 
 @dataclass(slots=True)
 class _Writer:
-    """Blocks of bytes with their final positions."""
+    """Gives all things their places first; then one buffer of the right size is filled."""
 
     size: int = 0
-    blocks: list[tuple[int, Bytes]] = field(default_factory=list)
+    fills: list[tuple[int, int, Callable[[Bytes], None]]] = field(default_factory=list)
     vtables: dict[bytes, int] = field(default_factory=dict)
 
     def allocate(self, size: int, alignment: int, shift: int = 0) -> int:
@@ -133,15 +176,22 @@ class _Writer:
             )
         return position
 
-    def block(self, position: int, size: int) -> Bytes:
-        data = np.zeros(size, np.uint8)
-        self.blocks.append((position, data))
-        return data
+    def fill(self, position: int, size: int, work: Callable[[Bytes], None]) -> None:
+        """Have a place filled in the end; `work` gets its bytes, all zero."""
+        self.fills.append((position, size, work))
+
+    def put(self, position: int, data: bytes) -> None:
+        def work(block: Bytes) -> None:
+            block[:] = np.frombuffer(data, np.uint8)
+
+        self.fill(position, len(data), work)
 
     def finish(self) -> Bytes:
         out = np.zeros(self.size + -self.size % 8, np.uint8)
-        for position, data in self.blocks:
-            out[position : position + len(data)] = data
+        while self.fills:
+            # What one fill holds is free before the next.
+            position, size, work = self.fills.pop()
+            work(out[position : position + size])
         return out
 
     def tables(self, rows: TableRows) -> Ints:
@@ -153,19 +203,20 @@ class _Writer:
             for part in _slots_of(layout, rows.columns[layout.name])
         ]
         position = np.zeros(rows.count, np.int64)
-        records: list[tuple[Any, NDArray[Any], list[_Slotted]]] = []
+        shapes: list[_Records] = []
         for pattern, chosen in rows_by_value(_patterns(slotted, rows.count)):
             parts = [part for bit, part in enumerate(slotted) if pattern >> bit & 1]
-            count = len(position[chosen])
-            record = self._records(parts, rows.table.slots, count)
-            position[chosen] = record[0]
-            records.append((chosen, record[1], parts))
-        for part in slotted:
-            self._fill(part, position, records)
+            records = self._records(chosen, parts, rows.table.slots, len(position[chosen]))
+            position[chosen] = records.position
+            shapes.append(records)
+        targets = {part.field.slot: self._targets(part) for part in slotted if part.is_offset}
+        for records in shapes:
+            size = len(records.position) * records.dtype.itemsize
+            self.fill(int(records.position[0]), size, partial(records.fill, targets))
         return position
 
-    def _records(self, parts: list[_Slotted], slots: int, count: int) -> tuple[Ints, NDArray[Any]]:
-        """Reserve the records of one shape; their positions and a structured view on them."""
+    def _records(self, rows: Rows, parts: list[_Slotted], slots: int, count: int) -> _Records:
+        """Reserve the records of one shape."""
         ordered = sorted(parts, key=lambda part: -part.alignment)
         names, formats, offsets = ["vtable"], ["<i4"], [0]
         at, table_size = 4, 4
@@ -190,53 +241,17 @@ class _Writer:
         vtable[0], vtable[1] = vtable.nbytes, table_size
         vtable_at = self._vtable(vtable.tobytes())
         start = self.allocate(stride * count, alignment)
-        # A zero-width field (an empty embedded vector) has no numpy type: leave it out.
-        kept = [i for i, form in enumerate(formats) if form != "V0"]
         dtype = np.dtype(
-            {
-                "names": [names[i] for i in kept],
-                "formats": [formats[i] for i in kept],
-                "offsets": [offsets[i] for i in kept],
-                "itemsize": stride,
-            }
+            {"names": names, "formats": formats, "offsets": offsets, "itemsize": stride}
         )
-        record = self.block(start, stride * count).view(dtype)
         position = start + stride * np.arange(count, dtype=np.int64)
-        record["vtable"] = position - vtable_at
-        return position, record
+        return _Records(rows, parts, vtable_at, position, dtype)
 
     def _vtable(self, data: bytes) -> int:
         if data not in self.vtables:
-            position = self.allocate(len(data), 4)
-            self.block(position, len(data))[:] = np.frombuffer(data, np.uint8)
-            self.vtables[data] = position
+            self.vtables[data] = self.allocate(len(data), 4)
+            self.put(self.vtables[data], data)
         return self.vtables[data]
-
-    def _fill(
-        self,
-        part: _Slotted,
-        position: Ints,
-        records: list[tuple[Any, NDArray[Any], list[_Slotted]]],
-    ) -> None:
-        """Write one field of all records, and what it points to."""
-        name = str(part.field.slot)
-        target = None
-        if not (part.embedded or part.dtype.kind == "V" or isinstance(part.column, np.ndarray)):
-            target = self._targets(part)
-        for chosen, record, parts in records:
-            if all(other is not part for other in parts):
-                continue
-            if target is not None:
-                at = position[chosen] + record.dtype.fields[name][1]  # type: ignore[index]
-                record[name] = target[chosen] - at
-            elif part.embedded and isinstance(part.column, Ragged):
-                _embed(part, part.column.take(chosen), record)
-            elif isinstance(part.column, Structs):
-                width = part.dtype.itemsize
-                values = np.ascontiguousarray(part.column.values[chosen])
-                record[name] = values.view(f"V{width}").reshape(-1)
-            elif isinstance(part.column, np.ndarray):
-                record[name] = part.column[chosen]
 
     def _targets(self, part: _Slotted) -> Ints:
         """Write what the rows of an offset field point to; positions, -1 where absent."""
@@ -262,43 +277,51 @@ class _Writer:
         """Write vectors of scalars or strings, shared ones once; positions, -1 where absent."""
         alignment = max(4, layout.alignment)
         present = column.present
-        column = column.take(present)
+        if not bool(present.all()):
+            column = column.take(present)
         chosen, places = column.distinct_places()
-        rows = column.take(chosen)
-        size = rows.length + (4 + terminated)
-        size += -size % alignment
-        start = self.allocate(int(size.sum()), alignment, shift=4)
+        is_shared = len(chosen) < len(column)
+        rows = column.take(chosen) if is_shared else column
+        size = rows.length + (3 + terminated + alignment) & -alignment
         at = starts(size)
-        block = self.block(start, int(size.sum()))
-        block.view("<u4")[at // 4] = rows.length // layout.dtype.itemsize
-        copy_runs(block, at + 4, rows.data, rows.start, rows.length)
+        start = self.allocate(int(size.sum()), alignment, shift=4)
+
+        def work(block: Bytes) -> None:
+            copy_stretches(block, at + 4, rows.data, rows.start, rows.length)
+            block.view("<u4")[at >> 2] = rows.length // layout.dtype.itemsize
+            if terminated:
+                block[at + 4 + rows.length] = 0
+
+        self.fill(start, int(size.sum()), work)
+        position = start + at
         target = np.full(len(present), -1, np.int64)
-        target[present] = (start + at)[places]
+        target[present] = position[places] if is_shared else position
         return target
 
     def lists(self, column: Lists) -> Ints:
         """Write vectors of offsets and their items; positions, -1 where absent."""
         count = np.maximum(column.count, 0)
-        size = np.where(count > 0, 4 + 4 * count, 0)
-        empty = -1
-        if bool((column.count == 0).any()):
-            # One empty vector serves all rows.
-            empty = self.allocate(4, 4)
-            self.block(empty, 4)
+        is_filled = count > 0
+        size = np.where(is_filled, 4 + 4 * count, 0)
+        # One empty vector serves all rows.
+        empty = self.allocate(4, 4) if bool((column.count == 0).any()) else -1
         start = self.allocate(int(size.sum()), 4)
         at = starts(size)
-        block = self.block(start, int(size.sum())).view("<u4")
-        filled = count > 0
-        block[at[filled] // 4] = count[filled]
-        within = np.arange(int(count.sum()), dtype=np.int64) - np.repeat(starts(count), count)
-        slot = np.repeat(at + 4, count) + 4 * within
         items = column.items
         if isinstance(items, Ragged):
             target = self.runs(items, _STRING, terminated=True)
         else:
             target = self.tables(items)
-        block[slot // 4] = target - (start + slot)
-        return np.where(column.count < 0, -1, np.where(filled, start + at, empty))
+
+        def work(block: Bytes) -> None:
+            words = block.view("<u4")
+            words[at[is_filled] >> 2] = count[is_filled]
+            slot = np.repeat(at + 4 - 4 * starts(count), count)
+            slot += 4 * np.arange(len(target), dtype=np.int64)
+            words[slot >> 2] = target - (start + slot)
+
+        self.fill(start, int(size.sum()), work)
+        return np.where(column.count < 0, -1, np.where(is_filled, start + at, empty))
 
 
 _STRING = Field("item", 0, Kind.STRING)

@@ -1,0 +1,96 @@
+"""Carrying changes over commits that others made meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.changes import rows_with_ids
+from icefloe.chunk_edits import rows_in
+from icefloe.conflicts import ConflictType, RebaseFailedError, VersionSelection, detect
+from icefloe.errors import ConflictError, InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from icefloe.assets import Assets
+    from icefloe.changes import ChangeSet
+    from icefloe.conflicts import Conflict, ConflictSolver
+    from icefloe.format.ids import SnapshotId
+    from icefloe.format.snapshot import Snapshot
+    from icefloe.format.transaction_log import TransactionLog
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A commit that others made, and the logs that tell all it changed, oldest first."""
+
+    id: SnapshotId
+    logs: tuple[SnapshotId, ...]
+
+
+def read_logs(assets: Assets, step: Step) -> list[TransactionLog]:
+    """The logs of a step.
+
+    Raises:
+        ConflictError: one was removed, so nobody can tell what changed.
+    """
+    try:
+        return assets.transaction_logs(step.logs)
+    except NotFoundError as error:
+        raise ConflictError(
+            f"a transaction log on the way to commit {step.id} is gone, so conflicts with it "
+            "cannot be told: start anew from the tip of the branch",
+            kind="rebase-tx-log-pruned",
+        ) from error
+
+
+def rebase(
+    changes: ChangeSet, base: Snapshot, step: Step, assets: Assets, solver: ConflictSolver
+) -> Snapshot:
+    """Fit changes, made on `base`, to the commit after it; the commit's snapshot.
+
+    Raises:
+        RebaseFailedError: the solver lets a conflict stand; the changes are as they were.
+    """
+    after = assets.snapshot(step.id)
+    conflicts = [
+        conflict
+        for log in read_logs(assets, step)
+        for conflict in detect(changes, log, base, after)
+    ]
+    choices = [(conflict, solver.choose(conflict)) for conflict in conflicts]
+    failed = [conflict for conflict, choice in choices if choice is VersionSelection.Fail]
+    if failed:
+        raise RebaseFailedError(str(step.id), failed)
+    _drop_chunks(
+        changes, [it for it, choice in choices if choice is VersionSelection.UseTheirs], base
+    )
+    _forget_deleted(changes, after)
+    return after
+
+
+def _drop_chunks(changes: ChangeSet, conflicts: Sequence[Conflict], base: Snapshot) -> None:
+    """Forget our edits of the chunks in conflict: theirs show."""
+    for conflict in conflicts:
+        if conflict.conflict_type is not ConflictType.ChunkDoubleUpdate:
+            raise InvalidInputError(f"only chunks can be left to the others, not: {conflict}")
+        row = base.nodes.row(conflict.path)
+        if row is None:
+            continue
+        edits = changes.chunks[base.nodes[row].id]
+        columns = edits.columns()
+        lost = np.array(conflict.conflicted_chunks, np.uint32).reshape(-1, columns.index.shape[1])
+        edits.replace(columns.take(~rows_in(columns.index, lost)))
+
+
+def _forget_deleted(changes: ChangeSet, after: Snapshot) -> None:
+    """Nodes that they deleted as we did need no deleting; what they put in their place stays."""
+    rows = rows_with_ids(after.nodes, changes.deleted.keys())
+    still = {after.nodes[row].id for row in rows.tolist()}
+    for node_id in changes.deleted.keys() - still:
+        path = changes.deleted.pop(node_id).path
+        if changes.nodes.get(path, ...) is None:
+            del changes.nodes[path]

@@ -1,0 +1,503 @@
+"""A working tree: the nodes and chunks of a snapshot, with uncommitted changes over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe import array_moves
+from icefloe.changes import ChangeSet, View, grid
+from icefloe.chunk_edits import EditColumns, rows_in
+from icefloe.chunk_reading import ChunkReader
+from icefloe.config import effective
+from icefloe.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    ReadOnlyError,
+    SessionStateError,
+)
+from icefloe.format import lookup, paths
+from icefloe.format.chunk_refs import ChunkRefs, InlineRef, NativeRef, RefKind, VirtualRef
+from icefloe.format.ids import ManifestId, NodeId
+from icefloe.format.nodes import Node
+from icefloe.format.ragged import Ragged
+from icefloe.format.transaction_log import Move
+from icefloe.packing import Packer
+from icefloe.virtual import normalize_all
+from icefloe.zarr_metadata import array_data, has_regular_grid
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from icefloe.assets import Assets
+    from icefloe.chunk_edits import Coordinates
+    from icefloe.config import RepositoryConfig
+    from icefloe.format.chunk_refs import ChunkRef
+    from icefloe.format.metadata import Json
+    from icefloe.format.nodes import ArrayData
+    from icefloe.format.snapshot import Snapshot
+    from icefloe.virtual import Containers, VirtualReader
+
+WHOLE = slice(None)
+
+
+class SessionMode(Enum):
+    """What may be changed."""
+
+    READONLY = "readonly"
+    WRITABLE = "writable"
+    REARRANGE = "rearrange"
+
+
+class ChunkType(Enum):
+    """Where a chunk's bytes are."""
+
+    UNINITIALIZED = 0
+    NATIVE = 1
+    VIRTUAL = 2
+    INLINE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a session needs of its repository; a pickle of it holds no secrets."""
+
+    assets: Assets
+    config: RepositoryConfig
+    virtual: VirtualReader
+    containers: Containers
+    default_metadata: Mapping[str, Json] = field(default_factory=dict)
+
+
+class WorkingTree:
+    """Nodes and chunks, read and changed. Changes are private to this object.
+
+    Chunk bytes are uploaded as they are written, small ones by the pack.
+    """
+
+    def __init__(self, context: Context, snapshot: Snapshot, mode: SessionMode) -> None:
+        self._context = context
+        self._assets = context.assets
+        self._settings = effective(context.config)
+        self._mode = mode
+        self._view = View(snapshot, ChangeSet())
+        self._reader = ChunkReader(
+            context.assets.storage, cache_bytes=self._settings.chunk_cache_bytes
+        )
+        self._packer = self._new_packer()
+
+    @property
+    def read_only(self) -> bool:
+        return self._mode is SessionMode.READONLY
+
+    @property
+    def mode(self) -> SessionMode:
+        return self._mode
+
+    @property
+    def snapshot_id(self) -> str:
+        """The snapshot that is read, before the changes."""
+        return str(self._view.base.id)
+
+    @property
+    def has_uncommitted_changes(self) -> bool:
+        return bool(self._view.changes)
+
+    def discard_changes(self) -> None:
+        """Forget all changes."""
+        self._require_writable()
+        self._start_over(self._view.base)
+
+    def node(self, path: str) -> Node | None:
+        """The group or array at a path, with this session's changes."""
+        return self._view.node(path)
+
+    def paths(self, below: str = "/") -> list[str]:
+        """Paths of all nodes under `below`, itself left out, in byte order."""
+        return self._view.paths(below)
+
+    def get_node_id(self, path: str) -> str:
+        """Raises NotFoundError if there is no node at the path."""
+        return str(self._existing(path).id)
+
+    def set_node(self, path: str, zarr_json: bytes) -> None:
+        """Create or update the node at a path from the bytes of its zarr.json.
+
+        Raises:
+            InvalidInputError: a bad path, bad metadata, or an array above the path.
+        """
+        self._require_writes()
+        paths.validate(path)
+        for ancestor in paths.ancestors(path):
+            above = self.node(ancestor)
+            if above is not None and above.array is not None:
+                raise InvalidInputError(f"{path} cannot lie below the array {ancestor}")
+        array = array_data(zarr_json, path)
+        old = self.node(path)
+        if old is not None and _rank(old.array) != _rank(array):
+            self.delete_node(path)
+            old = None
+        if old is None:
+            node = Node(NodeId.random(), path, zarr_json, array)
+        elif old.user_data == zarr_json:
+            return
+        else:
+            node = replace(old, user_data=zarr_json, array=array)
+        self._view.changes.set_node(node, is_new=old is None)
+
+    def delete_node(self, path: str) -> None:
+        """Delete a node and all below it; nothing happens if there is none."""
+        self._require_writes()
+        for below in [*self.paths(path), path]:
+            node = self.node(below)
+            if node is not None:
+                in_base = self._view.base.nodes.row(below) is not None
+                self._view.changes.delete_node(node, in_base=in_base)
+
+    def move(self, from_path: str, to_path: str) -> None:
+        """Give a node, and all below it, another path. Nothing is copied.
+
+        Raises:
+            SessionStateError: this is no rearrange session.
+            NotFoundError: there is no node at `from_path`, or no group above `to_path`.
+            InvalidInputError: `to_path` lies below `from_path`, or one of them is the root.
+            ConflictError: there is a node at `to_path`.
+        """
+        if self._mode is not SessionMode.REARRANGE:
+            raise SessionStateError(
+                "nodes move only in a session of Repository.rearrange_session",
+                kind="rearrange-session-only",
+            )
+        node = self._movable(from_path, to_path)
+        changes, base = self._view.changes, self._view.base
+        for path in [from_path, *self.paths(from_path)]:
+            moving = self._existing(path)
+            target = to_path + path.removeprefix(from_path)
+            changes.move_node(moving, target, in_base=base.nodes.row(path) is not None)
+        is_array = node.array is not None
+        changes.moves.append(Move(from_path, to_path, node.id, is_array))
+
+    def _movable(self, source: str, target: str) -> Node:
+        paths.validate(source)
+        paths.validate(target)
+        node = self._existing(source)
+        if "/" in (source, target) or target == source or paths.is_descendant(target, source):
+            raise InvalidInputError(
+                f"{source} cannot move to {target}: the root stays, and nothing moves into itself",
+                kind="move-wont-overwrite" if target == source else "invalid-move",
+            )
+        if self.node(target) is not None:
+            raise ConflictError(f"there is a node at {target}", kind="move-wont-overwrite")
+        above = self.node(paths.parent(target))
+        if above is None or above.array is not None:
+            raise NotFoundError(
+                f"there is no group at {paths.parent(target)} to move {source} to",
+                kind="node-not-found",
+            )
+        return node
+
+    def chunk_ref_sync(self, path: str, coords: Coordinates) -> ChunkRef | None:
+        """`chunk_ref`, blocking."""
+        found, ref, candidates = self._look_up(path, coords)
+        for manifest_id in candidates if not found else ():
+            payload = self._assets.manifest_payload_sync(manifest_id)
+            ref = self._in_payload(payload, manifest_id, path, coords)
+            if ref is not None:
+                break
+        return ref
+
+    async def chunk_ref(self, path: str, coords: Coordinates) -> ChunkRef | None:
+        """Where a chunk is; None if it was never written."""
+        found, ref, candidates = self._look_up(path, coords)
+        for manifest_id in candidates if not found else ():
+            payload = await self._assets.manifest_payload(manifest_id)
+            ref = self._in_payload(payload, manifest_id, path, coords)
+            if ref is not None:
+                break
+        return ref
+
+    def _look_up(
+        self, path: str, coords: Coordinates
+    ) -> tuple[bool, ChunkRef | None, list[ManifestId]]:
+        """Whether our changes settle it, what they say, and the manifests to ask otherwise."""
+        node = self.node(path)
+        if node is None or node.array is None or not _in_grid(node.array, coords):
+            return True, None, []
+        edits = self._view.changes.chunks.get(node.id)
+        found, ref = edits.find(coords) if edits is not None else (False, None)
+        if found:
+            return True, ref, []
+        manifests = node.array.manifests
+        rows = manifests.covering(coords).tolist()
+        return False, None, [ManifestId(manifests.object_id[row].tobytes()) for row in rows]
+
+    def _in_payload(
+        self, payload: bytes, manifest_id: ManifestId, path: str, coords: Coordinates
+    ) -> ChunkRef | None:
+        node_id = self._existing(path).id
+        return lookup.find_ref(payload, node_id, coords, name=f"manifests/{manifest_id}")
+
+    async def get_chunk(self, path: str, coords: Coordinates, part: slice = WHOLE) -> bytes | None:
+        """Bytes of a chunk, or a part of them (step 1); None if it was never written."""
+        ref = await self.chunk_ref(path, coords)
+        match ref:
+            case None:
+                return None
+            case InlineRef(data=data):
+                return data[part]
+            case NativeRef():
+                waiting = self._packer.find(ref)
+                if waiting is not None:
+                    return waiting[part]
+                start, stop, _ = part.indices(ref.length)
+                return await self._reader.read(ref, start, max(stop - start, 0))
+            case VirtualRef():
+                start, stop, _ = part.indices(ref.length)
+                return await self._context.virtual.read(ref, start, max(stop - start, 0))
+
+    async def set_chunk(self, path: str, coords: Coordinates, data: bytes) -> None:
+        """Write a chunk: a tiny one goes into its manifest, a small one into a pack.
+
+        Raises:
+            InvalidInputError: no bytes, or coordinates outside the array's grid.
+        """
+        self._require_writes()
+        node = self._existing(path)
+        if not data:
+            raise InvalidInputError(
+                f"chunk {coords} of {path} has no bytes: delete it instead",
+                kind="zero-length-chunk",
+            )
+        _require_in_grid(node, coords)
+        edits = self._view.changes.edits(node)
+        if len(data) <= self._settings.inline_chunk_threshold_bytes:
+            edits.set(coords, InlineRef(data))
+        else:
+            edits.set(coords, await self._packer.write(data))
+
+    async def delete_chunk(self, path: str, coords: Coordinates) -> None:
+        """Forget a chunk; nothing happens if there is none."""
+        self._require_writes()
+        node = self.node(path)
+        if node is not None and await self.chunk_ref(path, coords) is not None:
+            self._view.changes.edits(node).set(coords, None)
+
+    def set_refs(self, path: str, refs: ChunkRefs) -> None:
+        """Write many references of one array at once; no bytes are moved.
+
+        Raises:
+            InvalidInputError: coordinates outside the array's grid, or a reference to no bytes.
+        """
+        self._require_writes()
+        node = self._existing(path)
+        edits = self._view.changes.edits(node)
+        limits = grid(node.array) if node.array is not None else np.zeros(0, np.uint32)
+        if refs.dimensions != len(limits):
+            raise InvalidInputError(
+                f"{refs.dimensions} coordinates for the {len(limits)} dimensions of {path}",
+                kind="invalid-chunk-index",
+            )
+        outside = (refs.index >= limits).any(axis=1)
+        if bool(outside.any()):
+            _require_in_grid(node, tuple(refs.index[int(outside.argmax())].tolist()))
+        empty = (refs.kind != RefKind.INLINE) & (refs.length == 0)
+        if bool(empty.any()):
+            at = tuple(refs.index[int(empty.argmax())].tolist())
+            raise InvalidInputError(
+                f"chunk {at} of {path} has length 0: leave it out", kind="zero-length-chunk"
+            )
+        edits.extend(EditColumns.written(refs))
+
+    def set_virtual_refs(
+        self, path: str, refs: ChunkRefs, *, validate_containers: bool = True
+    ) -> None:
+        """Write references to chunks in other objects.
+
+        Raises:
+            InvalidInputError: a location is no URL, or no virtual chunk container has it.
+        """
+        self._require_writes()
+        locations = refs.location if refs.location is not None else Ragged.of([])
+        locations = normalize_all(locations)
+        if validate_containers:
+            self._context.containers.validate(locations)
+        self.set_refs(path, replace(refs, location=locations))
+
+    def set_virtual_refs_leniently(
+        self, path: str, refs: ChunkRefs, *, validate_containers: bool = True
+    ) -> list[Coordinates] | None:
+        """`set_virtual_refs`, with what no container has left out; its coordinates, or None."""
+        self._require_writes()
+        locations = refs.location if refs.location is not None else Ragged.of([])
+        if not validate_containers:
+            self.set_virtual_refs(path, refs, validate_containers=False)
+            return None
+        homeless = self._context.containers.homeless(normalize_all(locations))
+        self.set_virtual_refs(path, refs.take(~homeless))
+        left_out = [tuple(coords) for coords in refs.index[homeless].tolist()]
+        return left_out or None
+
+    async def chunk_batches(self, path: str) -> AsyncIterator[NDArray[np.uint32]]:
+        """Coordinates of the chunks that exist, in batches of one manifest each."""
+        async for refs in self._ref_batches(path):
+            yield refs.index
+
+    async def chunk_coordinates(
+        self, array_path: str, batch_size: int = 1000
+    ) -> AsyncIterator[Coordinates]:
+        """Coordinates of the chunks that exist; `batch_size` is part of the official signature."""
+        async for batch in self.chunk_batches(array_path):
+            for coords in batch.tolist():
+                yield tuple(coords)
+
+    async def _ref_batches(self, path: str) -> AsyncIterator[ChunkRefs]:
+        node = self._existing(path)
+        if node.array is None:
+            return
+        for manifest_id in node.array.manifests.ids():
+            refs = await self._assets.manifest_async(manifest_id)
+            part = self._visible(node, refs.array(node.id))
+            if len(part):
+                yield part
+        live = self._live_edits(node)
+        if len(live):
+            yield live
+
+    def refs(self, path: str) -> ChunkRefs:
+        """All references of an array, sorted."""
+        node = self._existing(path)
+        if node.array is None:
+            raise InvalidInputError(f"{path} is a group and has no chunks")
+        manifests = self._assets.manifests(node.array.manifests.ids())
+        parts = [self._visible(node, manifest.array(node.id)) for manifest in manifests]
+        return ChunkRefs.concat([self._live_edits(node), *parts]).sorted()
+
+    def _visible(self, node: Node, refs: ChunkRefs | None) -> ChunkRefs:
+        """Those of a manifest's references that lie in the grid and were not edited."""
+        if node.array is None or refs is None or not len(refs):
+            return ChunkRefs.empty(_rank(node.array) or 0)
+        rows = (refs.index < grid(node.array)).all(axis=1)
+        edits = self._view.changes.chunks.get(node.id)
+        if edits:
+            rows &= ~rows_in(refs.index, edits.columns().index)
+        return refs.take(rows)
+
+    def _live_edits(self, node: Node) -> ChunkRefs:
+        edits = self._view.changes.chunks.get(node.id)
+        return edits.columns().live() if edits else ChunkRefs.empty(_rank(node.array) or 0)
+
+    def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
+        """Raises NotFoundError if there is no array at the path."""
+        self._existing(array_path)
+        match self.chunk_ref_sync(array_path, tuple(chunk_coordinates)):
+            case None:
+                return ChunkType.UNINITIALIZED
+            case InlineRef():
+                return ChunkType.INLINE
+            case NativeRef():
+                return ChunkType.NATIVE
+            case VirtualRef():
+                return ChunkType.VIRTUAL
+
+    def all_virtual_chunk_locations(self) -> list[str]:
+        """The location of every virtual chunk, one for each chunk."""
+        found: list[str] = []
+        for path in ["/", *self.paths()]:
+            node = self.node(path)
+            if node is None or node.array is None:
+                continue
+            refs = self.refs(path)
+            if refs.location is not None:
+                found += refs.location.take(refs.kind == RefKind.VIRTUAL).texts()
+        return found
+
+    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
+        """Move all chunks by an offset in chunks; what leaves the grid is dropped.
+
+        Raises:
+            InvalidInputError: the array's chunks differ in shape, or the offset does not fit.
+        """
+        node, limits = self._shiftable(array_path)
+        moved = array_moves.shift(self.refs(array_path), limits, list(chunk_offset))
+        self._view.changes.edits(node).extend(moved)
+
+    def reindex_array(
+        self,
+        array_path: str,
+        forward: Callable[[Iterable[int]], Iterable[int] | None],
+        backward: Callable[[Iterable[int]], Iterable[int] | None] | None = None,
+    ) -> None:
+        """Move each chunk to where `forward` says; see `array_moves.reindex`."""
+        node, limits = self._shiftable(array_path)
+        moved = array_moves.reindex(self.refs(array_path), limits, forward, backward)
+        self._view.changes.edits(node).extend(moved)
+
+    def _shiftable(self, path: str) -> tuple[Node, NDArray[np.uint32]]:
+        self._require_writes()
+        node = self._existing(path)
+        if node.array is None or not has_regular_grid(node.user_data):
+            raise InvalidInputError(
+                f"the chunks of {path} differ in shape, so they cannot change places",
+                kind="invalid-array-for-shift",
+            )
+        return node, grid(node.array)
+
+    def _start_over(self, base: Snapshot) -> None:
+        self._view = View(base, ChangeSet())
+        self._packer = self._new_packer()
+
+    def _new_packer(self) -> Packer:
+        settings = self._settings
+        return Packer(
+            self._assets,
+            max_chunk_bytes=settings.packing_max_chunk_bytes if settings.packing_enabled else 0,
+            target_bytes=settings.packing_target_bytes,
+        )
+
+    def _existing(self, path: str) -> Node:
+        node = self.node(path)
+        if node is None:
+            raise NotFoundError(f"there is no node at {path}", kind="node-not-found")
+        return node
+
+    def _require_writable(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError(
+                f"this session is read-only at {self.snapshot_id}: open one with writable_session",
+                kind="read-only-session",
+            )
+
+    def _require_writes(self) -> None:
+        self._require_writable()
+        if self._mode is SessionMode.REARRANGE:
+            raise SessionStateError(
+                "a rearrange session only moves nodes: write in a session of writable_session",
+                kind="rearrange-session-only",
+            )
+
+
+def _rank(array: ArrayData | None) -> int | None:
+    return None if array is None else len(array.shape)
+
+
+def _in_grid(array: ArrayData, coords: Coordinates) -> bool:
+    return len(coords) == len(array.shape) and all(
+        0 <= at < dimension.num_chunks for at, dimension in zip(coords, array.shape, strict=True)
+    )
+
+
+def _require_in_grid(node: Node, coords: Coordinates) -> None:
+    if node.array is None:
+        raise InvalidInputError(f"{node.path} is a group and has no chunks")
+    if not _in_grid(node.array, coords):
+        counts = tuple(grid(node.array).tolist())
+        raise InvalidInputError(
+            f"chunk {coords} is outside the grid {counts} of {node.path}",
+            kind="invalid-chunk-index",
+        )
