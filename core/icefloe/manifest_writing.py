@@ -120,16 +120,32 @@ class ManifestWriter:
         return found or (_WHOLE,) * len(counts)
 
     def rewrite(
-        self, node: Node, old: ManifestRefs, edits: EditColumns, revision: int
+        self,
+        node: Node,
+        old: ManifestRefs,
+        edits: EditColumns,
+        revision: int,
+        *,
+        tidy: bool = False,
     ) -> ManifestRefs:
         """The manifests of an array after its edits, and without what lies outside its grid.
 
-        `revision` tells one state of the edits from another.
+        Args:
+            node: the array.
+            old: the manifests it has.
+            edits: what was written and deleted.
+            revision: tells one state of the edits from another.
+            tidy: cut manifests that lie in several cells, and join those that share one, even where
+                nothing was edited.
         """
         if node.array is None:
             return old
         limits, sizes = grid(node.array), self.sizes(node)
         stays, cell_of = _untouched(old, limits, sizes, edits)
+        if tidy:
+            stays &= _alone(cell_of)
+        elif not len(edits) and _inside(old, limits):
+            return old
         if bool(stays.all()) and not len(edits):
             return old
         refs, source = self._read(node.id, old, ~stays, len(limits))
@@ -225,6 +241,21 @@ def _untouched(
     inside = (old.extents[:, :, 1] <= limits).all(axis=1)
     alone = (low == high).all(axis=1) & inside
     return alone & ~rows_in(low, cells(edits.index, sizes)), low
+
+
+def _inside(old: ManifestRefs, limits: NDArray[np.uint32]) -> bool:
+    """Whether no manifest reaches past the grid, as far as they tell."""
+    known = old.extents.shape[1] == len(limits)
+    return known and bool((old.extents[:, :, 1] <= limits).all())
+
+
+def _alone(cell: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which rows share their cell with no other."""
+    if not len(cell) or not cell.shape[1]:
+        return np.full(len(cell), len(cell) == 1)
+    _, codes, counts = np.unique(cell, axis=0, return_inverse=True, return_counts=True)
+    alone: NDArray[np.bool_] = counts[codes] == 1
+    return alone
 
 
 def _groups(

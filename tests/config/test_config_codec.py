@@ -159,6 +159,7 @@ def configs():
         num_updates_per_repo_info_file=uint(16),
         max_concurrent_decodes=uint(16),
         packing=maybe(st.builds(PackingConfig, maybe(flag), uint(64), uint(64))),
+        automatic_split=uint(64),
     )  # fmt: skip
 
 
@@ -199,6 +200,7 @@ def test_what_is_ours_has_a_key_of_its_own():
     assert tree["icefloe"] == {
         "packing": {"enabled": False, "max_chunk_bytes": None, "target_bytes": None},
         "caching": {"manifest_bytes": 2},
+        "automatic_split": None,
     }
     assert "manifest_bytes" not in tree["caching"]
     assert "packing" not in tree

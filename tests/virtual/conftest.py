@@ -18,6 +18,7 @@ class WebServer:
     etag: str | None = '"tag-1"'
     modified: int | None = 1_600_000_000
     ranges: bool = True
+    shift: int = 0
     failures: list = field(default_factory=list)
     requests: list = field(default_factory=list)
 
@@ -39,12 +40,16 @@ class _Handler(BaseHTTPRequestHandler):
         first, last = map(int, wanted.removeprefix("bytes=").split("-"))
         if first >= len(data):
             return self._answer(416, b"")
-        return self._answer(206, data[first : last + 1])
+        first += web.shift
+        body = data[first : last + 1]
+        return self._answer(206, body, f"bytes {first}-{first + len(body) - 1}/{len(data)}")
 
-    def _answer(self, status, body):
+    def _answer(self, status, body, content_range=None):
         web = self.server.web
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        if content_range is not None:
+            self.send_header("Content-Range", content_range)
         if web.etag is not None:
             self.send_header("ETag", web.etag)
         if web.modified is not None:

@@ -7,12 +7,15 @@ import pickle
 import uuid
 
 import pytest
+from adlfs import AzureBlobFileSystem
 
 import servers
 from icefloe.config import (
     RepositoryConfig,
     Unrecognized,
     VirtualChunkContainer,
+    azure_store,
+    gcs_store,
     http_store,
     local_filesystem_store,
     s3_store,
@@ -25,7 +28,7 @@ from icefloe.errors import (
     ThrottledError,
 )
 from icefloe.format.chunk_refs import VirtualRef
-from icefloe.storage import Retries
+from icefloe.storage import Retries, open_storage
 from icefloe.virtual import VirtualReader
 from icefloe.virtual.local import etag
 
@@ -222,6 +225,12 @@ async def test_a_server_that_ignores_ranges_still_serves(web, site):
         await site.read(VirtualRef(f"{web.url}/p/a%20b", len(DATA) - 1, 2))
 
 
+async def test_a_server_that_sends_another_range_is_not_believed(web, site):
+    web.shift = 1
+    with pytest.raises(StorageError, match="bytes 1-4"):
+        await site.read(VirtualRef(f"{web.url}/p/a%20b", 0, 5))
+
+
 @pytest.mark.parametrize("served", ['"tag-1"', 'W/"tag-1"', "tag-1"])
 async def test_the_etag_of_a_web_server_is_checked(web, site, served):
     web.etag = served
@@ -410,3 +419,36 @@ def test_a_forked_child_reads_too(bucket):
 
 def _read_and_send(pipe, reader, ref):
     pipe.send_bytes(asyncio.run(reader.read(ref)))
+
+
+# Google and Azure.
+
+
+async def test_a_chunk_is_read_from_gcs(gcs_endpoint):
+    options = {"token": "anon", "endpoint_url": gcs_endpoint}
+    folder = f"gs://tests/{uuid.uuid4().hex}"
+    open_storage(folder, options).put("a b", DATA)
+    reader = reader_of(f"{folder}/", gcs_store(), options)
+    await _check_source(reader, f"{folder}/a b")
+
+
+async def test_a_chunk_is_read_from_azure(azure_connection):
+    options = {"connection_string": azure_connection}
+    AzureBlobFileSystem(**options, skip_instance_cache=True).mkdir(name := uuid.uuid4().hex)
+    open_storage(f"az://{name}/x", options).put("a b", DATA)
+    reader = reader_of(f"az://{name}/x/", azure_store(account="devstoreaccount1"), options)
+    await _check_source(reader, f"az://{name}/x/a b")
+
+
+async def _check_source(reader, location):
+    assert await reader.read(VirtualRef(location, 100, 50), 10, 5) == DATA[110:115]
+    for checksum in (("other tag", None), (None, 1_000_000_000)):
+        with pytest.raises(StorageError) as caught:
+            await reader.read(VirtualRef(location, 0, 5, *checksum))
+        assert caught.value.kind == "virtual-chunk-modified"
+    assert await reader.read(VirtualRef(location, 0, 5, None, 2**32 - 1)) == DATA[:5]
+    with pytest.raises(StorageError) as caught:
+        await reader.read(VirtualRef(f"{location}x", 0, 5))
+    assert caught.value.kind == "virtual-chunk-fetch"
+    with pytest.raises(StorageError):
+        await reader.read(VirtualRef(location, len(DATA) - 1, 5))

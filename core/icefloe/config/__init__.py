@@ -1,6 +1,6 @@
 """The configuration of a repository, as values; names and defaults are the official library's."""
 
-from icefloe.config.codec import decode, encode
+from icefloe.config.codec import decode, encode, splitting_rules
 from icefloe.config.conditions import (
     ManifestPreloadCondition,
     ManifestSplitCondition,
@@ -72,4 +72,5 @@ __all__ = [
     "local_filesystem_store",
     "preload_matches",
     "s3_store",
+    "splitting_rules",
 ]

@@ -166,6 +166,12 @@ def encode(config: RepositoryConfig, previous: bytes | None) -> bytes:
     return flexbuffers.encode(tree, name=NAME)
 
 
+def splitting_rules(config: RepositoryConfig) -> flexbuffers.JSON:
+    """The rules of splitting as a repo object has them."""
+    splitting = config.manifest and config.manifest.splitting
+    return RULES.encode((splitting and splitting.split_sizes) or (), NAME, None)
+
+
 def _sets_own(config: RepositoryConfig) -> bool:
     caching = config.caching or CachingConfig()
     own = (config.packing, config.automatic_split, caching.manifest_bytes)

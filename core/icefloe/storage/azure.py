@@ -14,11 +14,12 @@ from azure.core.exceptions import (
     ServiceRequestError,
 )
 
-from icefloe.errors import IcefloeError, InvalidInputError
+from icefloe.errors import IcefloeError, InvalidInputError, NotFoundError, StorageError
 from icefloe.storage.driver import Condition, Head, Require
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
 from icefloe.storage.protocol import Object, ObjectInfo, Version
+from icefloe.storage.retry import RETRYABLE
 from icefloe.storage.runners import IoLoop
 from icefloe.storage.settings import Settings, secrets
 
@@ -140,13 +141,17 @@ class AzureDriver:
 
     async def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
         (key,) = keys
-        with self._translated(key):
-            try:
+        try:
+            with self._translated(key):
                 async with self._blob(key) as blob:
                     await blob.delete_blob(**_ONCE)
-            except HttpResponseError as error:
-                if error.status_code != 404:
-                    raise
+        except NotFoundError:
+            return {}
+        except StorageError as error:
+            # Held by a lease or a policy, say: the other keys are deleted all the same.
+            if error.kind in RETRYABLE:
+                raise
+            return {key: str(error)}
         return {}
 
     def _blob(self, key: str) -> Any:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import time
 import uuid
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+# File systems stamp changes with a clock that ticks less often than time does.
+_CLOCK_TICK = 2 * 10**9
 _TEMPORARY = re.compile(r"\.icefloe-[0-9a-f]{32}\.tmp")
 
 
@@ -129,8 +133,39 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def walk(root: str, prefix: str, start_after: str | None) -> Iterator[str]:
-    """Keys of the files under `root` that start with `prefix`, in key order, after `start_after`.
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Files of one folder that follow one another in key order; the keys are base + name."""
+
+    base: str
+    names: Sequence[str]
+    scan: Scan
+
+    def __getitem__(self, part: slice) -> Run:
+        return Run(self.base, self.names[part], self.scan)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """When a folder was read, and when it had changed before that; nanoseconds."""
+
+    folder: str
+    started: int
+    changed: int
+
+    def is_current(self) -> bool:
+        """Whether no name came to or left the folder since, for certain."""
+        if self.started - self.changed < _CLOCK_TICK:
+            # A later change may have got the same time.
+            return False
+        try:
+            return os.stat(self.folder).st_mtime_ns == self.changed
+        except FileNotFoundError:
+            return False
+
+
+def walk(root: str, prefix: str, start_after: str | None) -> Iterator[Run]:
+    """The files under `root` whose keys start with `prefix`, in key order, after `start_after`.
 
     Holds the names of one folder per level. Temporary files are left out.
     """
@@ -138,19 +173,35 @@ def walk(root: str, prefix: str, start_after: str | None) -> Iterator[str]:
     return _walk(root, above + slash, prefix, start_after or "")
 
 
-def _walk(root: str, base: str, prefix: str, start_after: str) -> Iterator[str]:
+def _walk(root: str, base: str, prefix: str, start_after: str) -> Iterator[Run]:
+    folder = f"{root}/{base}"
     try:
-        with os.scandir(f"{root}/{base}") as entries:
+        scan = Scan(folder, time.time_ns(), os.stat(folder).st_mtime_ns)
+        with os.scandir(folder) as entries:
             # A folder sorts with its slash, as the keys below it do: "a-b" comes before "a/b".
             names = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return
+    names = _chosen(names, base, prefix, start_after)
+    done = 0
+    for at in [at for at, name in enumerate(names) if name.endswith("/")]:
+        yield Run(base, names[done:at], scan)
+        yield from _walk(root, base + names[at], prefix, start_after)
+        done = at + 1
+    yield Run(base, names[done:] if done else names, scan)
+
+
+def _chosen(names: list[str], base: str, prefix: str, start_after: str) -> list[str]:
+    """Sorted, without those that the prefix or the start leaves out."""
+    if wanted := prefix[len(base) :]:
+        names = [name for name in names if name.startswith(wanted)]
+    if start_after > base:
+        names = [name for name in names if _comes_after(base + name, start_after)]
+    names = [name for name in names if not name.startswith(".") or not is_temporary(name)]
     names.sort()
-    for name in names:
-        key = base + name
-        if name.endswith("/"):
-            passed = key < start_after and not start_after.startswith(key)
-            if not passed and key.startswith(prefix):
-                yield from _walk(root, key, prefix, start_after)
-        elif key > start_after and key.startswith(prefix) and not is_temporary(key):
-            yield key
+    return names
+
+
+def _comes_after(key: str, start: str) -> bool:
+    """Whether a file, or something in a folder, does."""
+    return key > start or (key.endswith("/") and start.startswith(key))

@@ -17,10 +17,12 @@ from gcsfs.core import GCSFileSystem
 from google.auth.exceptions import GoogleAuthError, TransportError
 from yarl import URL
 
+from icefloe.errors import NotFoundError, StorageError
 from icefloe.storage.driver import Condition, Head, Require
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
 from icefloe.storage.protocol import Object, ObjectInfo, Version
+from icefloe.storage.retry import RETRYABLE
 from icefloe.storage.runners import IoLoop
 from icefloe.storage.settings import Settings, secrets
 
@@ -147,8 +149,15 @@ class GcsDriver:
     async def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
         (key,) = keys
         status, _, answer = await self._request("DELETE", key)
-        if status != 404:
+        try:
             self._check(key, status, answer)
+        except NotFoundError:
+            return {}
+        except StorageError as error:
+            # Held by a policy, say: the other keys are deleted all the same.
+            if error.kind in RETRYABLE:
+                raise
+            return {key: str(error)}
         return {}
 
     @property

@@ -23,8 +23,7 @@ import os
 import stat
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icefloe.errors import (
     InvalidInputError,
@@ -54,6 +53,7 @@ from icefloe.storage.runners import Threads
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from icefloe.storage.files import Run
     from icefloe.storage.settings import Settings
 
 _PAGE = 1000
@@ -106,11 +106,21 @@ class LocalDriver:
         return _LocalPages(self, walk(self._root, prefix, start_after))
 
     async def info(self, key: str) -> ObjectInfo:
+        return self.look_up(key)
+
+    def look_up(self, key: str) -> ObjectInfo:
         with self._reading(key):
             status = os.stat(self._path(key))
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError
-        return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+        return _object_info(key, status)
+
+    def look_up_file(self, key: str) -> ObjectInfo:
+        """As `look_up`, in half the time, of a key that was found to be a file."""
+        try:
+            return _object_info(key, os.stat(f"{self._root}/{key}"))
+        except OSError:
+            return self.look_up(key)
 
     async def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
         failures = {}
@@ -186,18 +196,76 @@ class LocalDriver:
         return self._failures.other(key, error)
 
 
+def _object_info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
 class _LocalPages:
-    def __init__(self, driver: LocalDriver, keys: Iterator[str]) -> None:
+    def __init__(self, driver: LocalDriver, runs: Iterator[Run]) -> None:
         self._driver = driver
-        self._keys = keys
+        self._pages = (
+            run[start : start + _PAGE] for run in runs for start in range(0, len(run.names), _PAGE)
+        )
 
     async def next(self) -> list[ObjectInfo] | None:
-        page = []
-        for key in islice(self._keys, _PAGE):
-            # It may be deleted while the listing is under way.
+        for run in self._pages:
+            if run.scan.is_current():
+                return [_ListedFile(self._driver, run.base + name) for name in run.names]
+            page = [*self._present(run)]
+            if page:
+                return page
+        return None
+
+    def _present(self, run: Run) -> Iterator[ObjectInfo]:
+        """Those that were not deleted while the listing was under way."""
+        for name in run.names:
             with suppress(NotFoundError):
-                page.append(await self._driver.info(key))
-        return page or None
+                yield self._driver.look_up_file(run.base + name)
+
+
+class _ListedFile(ObjectInfo):
+    """Looks the file up when somebody asks for its size or time: most of a long listing is names.
+
+    Raises NotFoundError then if the file is gone.
+    """
+
+    __slots__ = ("_driver", "_found")
+    _driver: LocalDriver
+    _found: ObjectInfo
+
+    def __init__(self, driver: LocalDriver, key: str) -> None:
+        _set(self, "key", key)
+        _set(self, "_driver", driver)
+
+    # The fields of the base class, which has slots for them, stay empty.
+    @property
+    def size(self) -> int:
+        return self._info.size
+
+    @property
+    def modified(self) -> datetime:
+        return self._info.modified
+
+    @property
+    def _info(self) -> ObjectInfo:
+        try:
+            return self._found
+        except AttributeError:
+            found = self._driver.look_up_file(self.key)
+            _set(self, "_found", found)
+            return found
+
+    def __eq__(self, other: object) -> bool:
+        return self._info == (other._info if isinstance(other, _ListedFile) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._info)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectInfo, (self.key, self.size, self.modified)
+
+
+_set = object.__setattr__
 
 
 def connect(settings: Settings) -> LocalDriver:

@@ -11,6 +11,7 @@ from fsspec.implementations.http import HTTPFileSystem
 from yarl import URL
 
 from icefloe.config import ObjectStoreConfig
+from icefloe.errors import IcefloeError
 from icefloe.storage.failures import Failures
 from icefloe.storage.runners import IoLoop
 from icefloe.storage.settings import secrets
@@ -55,30 +56,36 @@ class HttpSource:
                 # these bytes, so nothing can change in between.
                 modified = seconds(response.headers.get("Last-Modified"))
                 checksum.verify(etag=response.headers.get("ETag"), modified=modified)
-                return await _read(response, start, length)
+                if response.status == 200:
+                    return await _pick(response, start, length)
+                sent = response.headers.get("Content-Range", f"bytes {start}-")
+                if not sent.startswith(f"bytes {start}-"):
+                    raise self._failures.short_read(key, start, length, f"{sent} came")
+                data: bytes = await response.read()
+                return data[:length]
 
     @contextmanager
     def _translated(self, key: str) -> Iterator[None]:
         try:
             yield
+        except IcefloeError:
+            # Ours already; a refusal is an OSError too.
+            raise
         except ClientConnectorError as error:
             raise self._failures.unreachable(key, error) from self._failures.without_secrets(error)
         except (ClientError, OSError, TimeoutError) as error:
             raise self._failures.transport(key, error) from self._failures.without_secrets(error)
 
 
-async def _read(response: ClientResponse, start: int, length: int) -> bytes:
-    if response.status == 206:
-        data: bytes = await response.read()
-        return data[:length]
-    # The server ignores ranges: pass what comes before, and leave what comes after.
-    parts = bytearray()
+async def _pick(response: ClientResponse, start: int, length: int) -> bytes:
+    """The range out of a whole object, from a server that ignores ranges."""
+    picked = bytearray()
     async for part in response.content.iter_chunked(2**20):
-        parts += part[max(start, 0) :] if start > 0 else part
+        picked += part[max(start, 0) :]
         start -= len(part)
-        if len(parts) >= length:
+        if len(picked) >= length:
             break
-    return bytes(parts[:length])
+    return bytes(picked[:length])
 
 
 def _connect(container: VirtualChunkContainer, settings: Settings) -> HttpSource:

@@ -59,7 +59,7 @@ class VirtualReader:
             concurrency: how many requests one call may have under way.
         """
         self._containers = {each.url_prefix: each for each in (containers or {}).values()}
-        self._index = Containers(self._containers)
+        self.containers = Containers(self._containers)
         self._grants = {
             key: Settings(
                 url=key,
@@ -110,7 +110,7 @@ class VirtualReader:
                 f"bytes {start} to {start + length} are not in a chunk of {ref.length} bytes",
                 kind="invalid-byte-range",
             )
-        container, location = self._index.find(_normal(ref.location))
+        container, location = self.containers.find(_normal(ref.location))
         self._settings(container, location)
         place = Place(
             container.url_prefix,

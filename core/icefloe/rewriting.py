@@ -1,0 +1,240 @@
+"""Commits that change how a snapshot is stored, and none of its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from icefloe.changes import ChangeSet, View
+from icefloe.chunk_edits import EditColumns
+from icefloe.clock import next_time
+from icefloe.errors import ConflictError, NotFoundError
+from icefloe.format.chunk_refs import ChunkRefs, RefKind
+from icefloe.format.ids import ChunkId, SnapshotId, as_keys
+from icefloe.format.snapshot import Snapshot
+from icefloe.format.transaction_log import TransactionLog
+from icefloe.refs import branch_row
+from icefloe.repo_update import Attempts, require_online
+from icefloe.session import Publication, Registration, write_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from icefloe.assets import Assets
+    from icefloe.format.ids import NodeId
+    from icefloe.format.metadata import Json
+    from icefloe.format.nodes import Node, Nodes
+    from icefloe.format.snapshot import ManifestFiles
+    from icefloe.manifest_writing import ManifestWriter
+    from icefloe.session import Publisher
+    from icefloe.working_tree import Context
+
+type Content = tuple[Nodes, ManifestFiles]
+
+_ATTEMPTS = 100
+
+
+class Rewriter(Protocol):
+    """Makes the content of the next snapshot from that of the tip."""
+
+    def __call__(self, snapshot: Snapshot) -> Content: ...
+
+
+def commit(
+    context: Context,
+    publisher: Publisher,
+    branch: str,
+    message: str,
+    metadata: Mapping[str, Json],
+    *,
+    rewriter: Rewriter,
+    writer: ManifestWriter,
+    amend: bool = False,
+) -> str:
+    """Publish a rewritten tip; if the branch moves meanwhile, rewrite again.
+
+    The transaction log is empty, because no value changed: writers that rebase over the commit meet
+    no conflict.
+    """
+    assets = context.assets
+    for failed in range(1, _ATTEMPTS + 1):
+        info, _ = assets.repo()
+        require_online(info)
+        tip = assets.snapshot(info.snapshots.id_at(branch_row(info, branch)))
+        nodes, manifest_files = rewriter(tip)
+        snapshot = Snapshot(
+            id=SnapshotId.random(),
+            nodes=nodes,
+            manifest_files=manifest_files,
+            flushed_at=next_time(tip.flushed_at),
+            message=message,
+            metadata={**context.default_metadata, **metadata},
+        )
+        log = TransactionLog(id=snapshot.id)
+        if amend:
+            log = replace(assets.transaction_log(tip.id), id=snapshot.id)
+        write_snapshot(assets, snapshot, log)
+        publication = Publication(
+            snapshot=snapshot,
+            base=tip.id,
+            registration=Registration.AMENDMENT if amend else Registration.COMMIT,
+            branch=branch,
+            split_rules=writer.rules,
+        )
+        try:
+            return str(publisher.register(publication))
+        except ConflictError as error:
+            if error.kind != "branch-moved" or failed == _ATTEMPTS:
+                raise
+        Attempts().wait(failed)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def resplit(snapshot: Snapshot, writer: ManifestWriter) -> Content:
+    """The snapshot's content with its manifests cut as the configuration says."""
+    ready: dict[NodeId, Node] = {}
+    for node in arrays(snapshot):
+        if node.array is None:
+            continue
+        nothing = EditColumns.of({}, len(node.array.shape))
+        manifests = writer.rewrite(node, node.array.manifests, nothing, 0, tidy=True)
+        if manifests is not node.array.manifests:
+            ready[node.id] = replace(node, array=replace(node.array, manifests=manifests))
+    return writer.apply(View(snapshot, ChangeSet()), ready=ready)
+
+
+def arrays(snapshot: Snapshot, paths: Collection[str] | None = None) -> Iterator[Node]:
+    """The arrays of a snapshot, or those at these paths.
+
+    Raises:
+        NotFoundError: there is no array at one of the paths.
+    """
+    if paths is None:
+        for row in np.flatnonzero(snapshot.nodes.rank >= 0).tolist():
+            yield snapshot.nodes[row]
+        return
+    for path in paths:
+        found = snapshot.nodes.row(path)
+        if found is None or snapshot.nodes.rank[found] < 0:
+            raise NotFoundError(f"there is no array at {path}", kind="node-not-found")
+        yield snapshot.nodes[found]
+
+
+@dataclass(frozen=True, slots=True)
+class RepackSummary:
+    """What a repacking did; `snapshot_id` is None if there was nothing to do."""
+
+    snapshot_id: str | None
+    chunks: int
+    bytes: int
+    objects_before: int
+    objects_after: int
+
+
+class Repacker:
+    """Moves chunks from small objects into packs.
+
+    It remembers what it moved, so that a second attempt, on a branch that moved, copies only what
+    is new.
+    """
+
+    def __init__(self, assets: Assets, *, max_chunk_bytes: int, target_bytes: int) -> None:
+        self._assets = assets
+        self._small = max_chunk_bytes
+        self._target = target_bytes
+        self._moved: dict[tuple[bytes, int, int], tuple[bytes, int]] = {}
+        self.summary = RepackSummary(None, 0, 0, 0, 0)
+
+    def view(self, snapshot: Snapshot, paths: Collection[str] | None) -> View:
+        """The snapshot with the references that repacking changes."""
+        view = View(snapshot, ChangeSet())
+        nodes = [*arrays(snapshot, paths)]
+        found = [self._native(node) for node in nodes]
+        small = self._in_small_objects(found)
+        chunks, size, objects, packs = 0, 0, 0, set[bytes]()
+        for node, refs, rows in zip(nodes, found, small, strict=True):
+            chosen = refs.take(rows)
+            if not len(chosen):
+                continue
+            self._copy(chosen)
+            moved = self._relocated(chosen)
+            view.changes.edits(node).extend(EditColumns.written(moved))
+            chunks, size = chunks + len(chosen), size + int(chosen.length.sum())
+            objects += len(np.unique(as_keys(chosen.chunk_id)))
+            packs |= {row.tobytes() for row in np.unique(moved.chunk_id, axis=0)}
+        self.summary = RepackSummary(None, chunks, size, objects, len(packs))
+        return view
+
+    def _native(self, node: Node) -> ChunkRefs:
+        """The references of an array to native chunks."""
+        rank = 0 if node.array is None else len(node.array.shape)
+        parts = [ChunkRefs.empty(rank)]
+        ids = [] if node.array is None else node.array.manifests.ids()
+        for manifest in self._assets.manifests(ids):
+            refs = manifest.array(node.id)
+            if refs is not None:
+                native = refs.take(refs.kind == RefKind.NATIVE)
+                columns = (native.index, native.chunk_id, native.offset, native.length)
+                parts.append(ChunkRefs.native(*columns))
+        return ChunkRefs.concat(parts)
+
+    def _in_small_objects(self, found: list[ChunkRefs]) -> list[NDArray[np.bool_]]:
+        """For each array, the references whose whole object is small; none if it is only one."""
+        ids = np.concatenate(
+            [np.zeros((0, ChunkId.SIZE), np.uint8), *(it.chunk_id for it in found)]
+        )
+        lengths = np.concatenate([np.zeros(0, np.uint64), *(refs.length for refs in found)])
+        _, codes = np.unique(as_keys(ids), return_inverse=True)
+        sizes = np.bincount(codes, lengths.astype(np.float64))
+        small = sizes[codes] < self._small if len(codes) else np.zeros(0, np.bool_)
+        if len(np.unique(codes[small])) < 2:
+            small[:] = False
+        cuts = np.cumsum([len(refs) for refs in found])[:-1]
+        return list(np.split(small, cuts))
+
+    def _copy(self, refs: ChunkRefs) -> None:
+        """Copy the bytes of chunks into packs, those that were copied before left out."""
+        keys = _keys(refs)
+        fresh = [row for row, key in enumerate(keys) if key not in self._moved]
+        batch: list[int] = []
+        waiting = 0
+        for row in fresh:
+            batch.append(row)
+            waiting += int(refs.length[row])
+            if waiting >= self._target:
+                self._write_pack(keys, batch)
+                batch, waiting = [], 0
+        self._write_pack(keys, batch)
+
+    def _write_pack(self, keys: list[tuple[bytes, int, int]], rows: list[int]) -> None:
+        if not rows:
+            return
+        ranges = [(f"chunks/{ChunkId(keys[row][0])}", *keys[row][1:]) for row in rows]
+        parts = self._assets.storage.get_ranges(ranges)
+        pack = ChunkId.random()
+        self._assets.put_chunks([(pack, b"".join(parts))])
+        offset = 0
+        for row, part in zip(rows, parts, strict=True):
+            self._moved[keys[row]] = pack.raw, offset
+            offset += len(part)
+
+    def _relocated(self, refs: ChunkRefs) -> ChunkRefs:
+        places = [self._moved[key] for key in _keys(refs)]
+        ids = np.frombuffer(b"".join(pack for pack, _ in places), np.uint8)
+        offsets = np.array([offset for _, offset in places], np.uint64)
+        return ChunkRefs.native(refs.index, ids.reshape(-1, 12), offsets, refs.length)
+
+
+def _keys(refs: ChunkRefs) -> list[tuple[bytes, int, int]]:
+    ids = refs.chunk_id.tobytes()
+    size = ChunkId.SIZE
+    return [
+        (ids[row * size : (row + 1) * size], offset, length)
+        for row, (offset, length) in enumerate(
+            zip(refs.offset.tolist(), refs.length.tolist(), strict=True)
+        )
+    ]

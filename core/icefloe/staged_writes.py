@@ -1,0 +1,173 @@
+"""Publishing staged snapshots: merging them onto a branch, or moving a branch to one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from icefloe.clock import next_time
+from icefloe.errors import ConflictError
+from icefloe.format.ids import SnapshotId
+from icefloe.format.snapshot import Snapshot
+from icefloe.format.updates import Update, UpdateKind
+from icefloe.manifest_writing import ManifestWriter
+from icefloe.merging import merge
+from icefloe.refs import ancestors, branch_row, snapshot_row
+from icefloe.registering import with_tip
+from icefloe.repo_update import Attempts, require_online
+from icefloe.session import (
+    STAGED_ON,
+    WRITE_KEY,
+    Publication,
+    Publisher,
+    Registration,
+    write_snapshot,
+)
+from icefloe.staging import read_staged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from icefloe.format.metadata import Json
+    from icefloe.format.repo_info import RepoInfo
+    from icefloe.repo_update import Change
+    from icefloe.working_tree import Context
+
+PUBLISHED_FROM = "icefloe.published_from"
+"""Metadata of a commit: the staged snapshot that it publishes on a branch that had moved."""
+_ATTEMPTS = 100
+
+
+class Repo(Publisher, Protocol):
+    """The repository's part."""
+
+    def update(self, change: Change) -> None:
+        """Apply a change to the repo object in one compare-and-swap."""
+        ...
+
+
+def merge_snapshots(
+    context: Context,
+    repo: Repo,
+    branch: str | None,
+    ids: Sequence[str],
+    message: str,
+    metadata: Mapping[str, Json],
+    write_key: str | None,
+) -> str:
+    """`Repository.merge_snapshots`: manifests that were written serve every attempt."""
+    writer = ManifestWriter(context.assets, context.config)
+    for failed in range(1, _ATTEMPTS + 1):
+        if write_key is not None and (found := repo.find_write(write_key, branch)):
+            return found
+        try:
+            publication = _merged(context, writer, branch, ids, message, metadata, write_key)
+            return str(repo.register(publication))
+        except ConflictError as error:
+            if error.kind != "branch-moved" or failed == _ATTEMPTS:
+                raise
+        Attempts().wait(failed)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _merged(
+    context: Context,
+    writer: ManifestWriter,
+    branch: str | None,
+    ids: Sequence[str],
+    message: str,
+    metadata: Mapping[str, Json],
+    write_key: str | None,
+) -> Publication:
+    """Write the merged snapshot, on top of the branch as it is now."""
+    assets = context.assets
+    info, _ = assets.repo()
+    require_online(info)
+    staged = read_staged(assets, info, ids)
+    if branch is None:
+        target = _newest(info, {item.base for item in staged})
+    else:
+        target = info.snapshots.id_at(branch_row(info, branch))
+    merged = merge(assets, info, staged, target, writer)
+    said = {**context.default_metadata, **metadata}
+    if write_key is not None:
+        said[WRITE_KEY] = write_key
+    latest = max(merged.view.base.flushed_at, *(item.snapshot.flushed_at for item in staged))
+    snapshot = Snapshot(
+        id=SnapshotId.random(),
+        nodes=merged.nodes,
+        manifest_files=merged.manifest_files,
+        flushed_at=next_time(latest),
+        message=message,
+        metadata=said,
+    )
+    write_snapshot(assets, snapshot, merged.view.changes.log(snapshot.id))
+    return Publication(
+        snapshot=snapshot,
+        base=target,
+        registration=Registration.DETACHED if branch is None else Registration.COMMIT,
+        branch=branch,
+        write_key=write_key,
+        split_rules=writer.rules,
+    )
+
+
+def _newest(info: RepoInfo, bases: set[SnapshotId]) -> SnapshotId:
+    """The snapshot that has all the others in its history.
+
+    Raises:
+        ConflictError: there is none.
+    """
+    for base in bases:
+        past = {info.snapshots.id_at(row) for row in ancestors(info, snapshot_row(info, str(base)))}
+        if bases <= past:
+            return base
+    told = ", ".join(sorted(map(str, bases)))
+    raise ConflictError(
+        f"the staged snapshots stand on snapshots of different histories: {told}",
+        kind="merge-failed",
+    )
+
+
+class _Publishing:
+    """Moving a branch to a staged snapshot, as a change of the repo object.
+
+    `tip` is where the branch is afterwards; None if it moved meanwhile, so that the snapshot has to
+    be merged.
+    """
+
+    def __init__(self, branch: str, snapshot_id: str) -> None:
+        self._branch = branch
+        self._id = snapshot_id
+        self.tip: SnapshotId | None = None
+
+    def __call__(self, info: RepoInfo) -> tuple[RepoInfo, Update] | None:
+        row, tip = snapshot_row(info, self._id), branch_row(info, self._branch)
+        copies = info.snapshots.rows_with(PUBLISHED_FROM, self._id).tolist()
+        done = {row, *copies}.intersection(ancestors(info, tip))
+        self.tip = info.snapshots.id_at(done.pop()) if done else None
+        is_staged = STAGED_ON in info.snapshots.metadata(row)
+        if done or self.tip is not None or is_staged or int(info.snapshots.parent[row]) != tip:
+            return None
+        self.tip = info.snapshots.id_at(row)
+        update = Update(
+            kind=UpdateKind.BRANCH_RESET,
+            updated_at=0,
+            name=self._branch,
+            previous_snap_id=info.snapshots.id_at(tip),
+        )
+        return with_tip(info, self._branch, self.tip), update
+
+
+def publish(context: Context, repo: Repo, branch: str, snapshot_id: str) -> str:
+    """`Repository.publish`."""
+    publishing = _Publishing(branch, snapshot_id)
+    repo.update(publishing)
+    if publishing.tip is not None:
+        return str(publishing.tip)
+    info, _ = context.assets.repo()
+    item = info.snapshots[snapshot_row(info, snapshot_id)]
+    internal = {STAGED_ON, WRITE_KEY}
+    metadata = {key: value for key, value in item.metadata.items() if key not in internal}
+    metadata[PUBLISHED_FROM] = snapshot_id
+    key = f"publish {snapshot_id} on {branch}"
+    return merge_snapshots(context, repo, branch, [snapshot_id], item.message, metadata, key)
