@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icefloe.chunk_edits import ChunkEdits, EditColumns
+from icefloe.adoption import Adopted, joined_manifests, outside_cells
+from icefloe.chunk_edits import ChunkEdits, EditColumns, rows_in
 from icefloe.errors import InvalidInputError
 from icefloe.format import paths
 from icefloe.format.ids import NodeId, as_keys
 from icefloe.format.nodes import ManifestRefs, Node
-from icefloe.format.transaction_log import Move, TransactionLog
+from icefloe.format.transaction_log import Move, TransactionLog, union_of_coordinates
+from icefloe.splitting import cells
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -48,9 +50,11 @@ class ChangeSet:
     deleted: dict[NodeId, DeletedNode] = field(default_factory=dict)
     moves: list[Move] = field(default_factory=list)
     chunks: dict[NodeId, ChunkEdits] = field(default_factory=dict)
+    adopted: dict[NodeId, Adopted] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.nodes or self.deleted or self.moves or any(self.chunks.values()))
+        edited = any(self.chunks.values())
+        return bool(self.nodes or self.deleted or self.moves or self.adopted or edited)
 
     def live(self) -> Iterator[Node]:
         """The nodes that were created, updated or moved."""
@@ -69,6 +73,7 @@ class ChangeSet:
     def delete_node(self, node: Node, *, in_base: bool) -> None:
         """Delete a node; `in_base` says whether the base snapshot has one at its path."""
         self.chunks.pop(node.id, None)
+        self.adopted.pop(node.id, None)
         self.updated.discard(node.id)
         if node.id in self.created:
             self.created.discard(node.id)
@@ -103,6 +108,23 @@ class ChangeSet:
         """The chunk edits of all arrays that have some."""
         return {node_id: edits.columns() for node_id, edits in self.chunks.items() if edits}
 
+    def adopt(self, node: Node, adopted: Adopted) -> None:
+        """Put manifests in place of all that the array has in their cells."""
+        if node.id in self.chunks:
+            edits = self.chunks[node.id].columns()
+            inside = rows_in(cells(edits.index, adopted.sizes), adopted.cells)
+            self.chunks[node.id].replace(edits.take(~inside))
+        before = self.adopted.get(node.id)
+        self.adopted[node.id] = adopted if before is None else before.then(adopted)
+
+    def changed_chunks(self) -> dict[NodeId, NDArray[np.uint32]]:
+        """The coordinates of all chunks written or deleted, by array."""
+        changed = {key: edits.index for key, edits in self.edit_columns().items()}
+        for key, adopted in self.adopted.items():
+            parts = [adopted.index, *([changed[key]] if key in changed else [])]
+            changed[key] = union_of_coordinates(parts)
+        return {key: index for key, index in changed.items() if len(index)}
+
     def log(self, snapshot_id: SnapshotId) -> TransactionLog:
         """The transaction log of a commit of these changes."""
         is_array = {node.id: node.array is not None for node in self.live()}
@@ -121,7 +143,7 @@ class ChangeSet:
             deleted_arrays=gone(arrays=True),
             updated_groups=those(self.updated, arrays=False),
             updated_arrays=those(self.updated, arrays=True),
-            updated_chunks={key: edits.index for key, edits in self.edit_columns().items()},
+            updated_chunks=self.changed_chunks(),
             moves=tuple(self.moves),
         )
 
@@ -142,7 +164,12 @@ class View:
                 return node
             return replace(node, array=replace(node.array, manifests=self.manifests(node)))
         row = self.base.nodes.row(path)
-        return None if row is None else self.base.nodes[row]
+        if row is None:
+            return None
+        node = self.base.nodes[row]
+        if node.array is None or node.id not in self.changes.adopted:
+            return node
+        return replace(node, array=replace(node.array, manifests=self.manifests(node)))
 
     def paths(self, below: str = "/") -> list[str]:
         """Paths of all nodes under `below`, itself left out, in byte order."""
@@ -170,7 +197,10 @@ class View:
         return (self.base.nodes.path[int(rows[0])] or b"").decode() if len(rows) else None
 
     def manifests(self, node: Node) -> ManifestRefs:
-        """The manifests that the base has for an array, whatever its path there."""
+        """The manifests of an array: the base's, whatever its path there, and those adopted."""
+        return self._with_adopted(node, self._of_base(node))
+
+    def _of_base(self, node: Node) -> ManifestRefs:
         rank = 0 if node.array is None else len(node.array.shape)
         if node.id in self.changes.created:
             return ManifestRefs.none(rank)
@@ -180,6 +210,13 @@ class View:
                 self.base.nodes.manifests(int(rows[0])) if len(rows) else ManifestRefs.none(rank)
             )
         return self._manifests[node.id]
+
+    def _with_adopted(self, node: Node, manifests: ManifestRefs) -> ManifestRefs:
+        adopted = self.changes.adopted.get(node.id)
+        if adopted is None:
+            return manifests
+        kept = outside_cells(manifests, adopted.sizes, adopted.cells)
+        return joined_manifests([kept, adopted.manifests])
 
 
 def rows_with_ids(nodes: Nodes, ids: Collection[NodeId]) -> NDArray[np.int64]:

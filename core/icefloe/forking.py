@@ -37,6 +37,8 @@ def merge_changes(mine: View, theirs: View, rivals: Sequence[Coordinates]) -> Co
     incoming = theirs.changes
     if incoming.moves or mine.changes.moves:
         raise _failed("sessions that move nodes cannot be merged")
+    if incoming.adopted:
+        raise _failed("a fork that adopted manifests cannot be merged: flush them in sessions")
     _check_nodes(mine, theirs, rivals)
     chunks = {node_id: edits.index for node_id, edits in incoming.edit_columns().items()}
     _check_chunks(mine, theirs, chunks, rivals)

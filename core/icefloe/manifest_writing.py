@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icefloe.adoption import joined_files, joined_manifests, manifest_cells
 from icefloe.changes import grid, rows_with_ids
 from icefloe.chunk_edits import EditColumns, rows_in
 from icefloe.config import effective
@@ -78,7 +79,7 @@ class ManifestWriter:
         self.rules = {}
         edits = changes.edit_columns()
         touched = dict.fromkeys(changes.nodes)
-        rows = rows_with_ids(base.nodes, [*edits.keys(), *ready.keys()])
+        rows = rows_with_ids(base.nodes, [*edits.keys(), *ready.keys(), *changes.adopted.keys()])
         moved = {node.id for node in changes.live()}
         for row in rows.tolist():
             node = base.nodes[row]
@@ -96,7 +97,8 @@ class ManifestWriter:
                 nodes.append(done or self._with_manifests(node_now, edits.get(node_now.id), view))
         joined = Nodes.concat([base.nodes.take(np.flatnonzero(kept)), Nodes.of(nodes)])
         new = ManifestFiles.of((item.id, item.size, item.count) for item in self._written.values())
-        return joined, used_files(joined, [base.manifest_files, *known, new])
+        adopted = [item.files for item in changes.adopted.values()]
+        return joined, used_files(joined, [base.manifest_files, *known, *adopted, new])
 
     def _with_manifests(self, node: Node, edits: EditColumns | None, view: View) -> Node:
         if node.array is None:
@@ -163,12 +165,7 @@ class ManifestWriter:
         written = self._write_cells(node, joined, source, old, sizes, (revision, *limits.tolist()))
         rows = np.flatnonzero(stays)
         new = ManifestRefs.of([(item.id, item.box) for item in written], len(limits))
-        if not len(rows):
-            return new
-        return ManifestRefs(
-            np.concatenate([old.object_id[rows], new.object_id]),
-            np.concatenate([old.extents[rows], new.extents]),
-        )
+        return joined_manifests([new, ManifestRefs(old.object_id[rows], old.extents[rows])])
 
     def _read(
         self, node_id: NodeId, old: ManifestRefs, chosen: NDArray[np.bool_], rank: int
@@ -236,8 +233,7 @@ def _untouched(
     """
     if old.extents.shape[1] != len(limits):
         return np.zeros(len(old), np.bool_), np.zeros((len(old), len(limits)), np.int64)
-    low = cells(old.extents[:, :, 0], sizes)
-    high = cells(np.maximum(old.extents[:, :, 1], 1) - np.uint32(1), sizes)
+    low, high = manifest_cells(old, sizes)
     inside = (old.extents[:, :, 1] <= limits).all(axis=1)
     alone = (low == high).all(axis=1) & inside
     return alone & ~rows_in(low, cells(edits.index, sizes)), low
@@ -277,11 +273,5 @@ def _groups(
 
 def used_files(nodes: Nodes, lists: Sequence[ManifestFiles]) -> ManifestFiles:
     """The manifest files that the nodes use, each once, from several lists."""
-    joined = ManifestFiles(
-        np.concatenate([files.id for files in lists]),
-        np.concatenate([files.size_bytes for files in lists]),
-        np.concatenate([files.num_chunk_refs for files in lists]),
-        type(lists[0].extra).concat([files.extra for files in lists]),
-    )
-    keys, first = np.unique(as_keys(joined.id), return_index=True)
-    return joined.take(first[np.isin(keys, as_keys(nodes.manifest_id))])
+    joined = joined_files(lists)
+    return joined.take(np.flatnonzero(np.isin(as_keys(joined.id), as_keys(nodes.manifest_id))))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icefloe.adoption import joined_manifests, manifest_cells
 from icefloe.changes import View, grid, rows_with_ids
 from icefloe.chunk_edits import EditColumns, rows_in
 from icefloe.conflicts import RebaseFailedError, detect
@@ -122,10 +123,7 @@ class _Join:
         rest = current.without(settled, len(limits))
         if len(left) or current.leaves_grid:
             rest = self._writer.rewrite(node, rest, left, self._revision)
-        manifests = ManifestRefs(
-            np.concatenate([rest.object_id, *(part.object_id for part in adopted)]),
-            np.concatenate([rest.extents, *(part.extents for part in adopted)]),
-        )
+        manifests = joined_manifests([rest, *adopted])
         return replace(node, array=replace(node.array, manifests=manifests))
 
     def _staged_last(self, owners: Sequence[Staged]) -> Staged | None:
@@ -226,14 +224,7 @@ class _Cells:
 
     @classmethod
     def of(cls, refs: ManifestRefs, sizes: Sizes, limits: NDArray[np.uint32]) -> _Cells:
-        rank = len(sizes)
-        if refs.extents.shape[1] != rank:
-            # Other writers' empty extents may lie anywhere.
-            low = np.zeros((len(refs), rank), np.int64)
-            high = np.full((len(refs), rank), np.iinfo(np.int64).max)
-        else:
-            low = cells(refs.extents[:, :, 0], sizes)
-            high = cells(np.maximum(refs.extents[:, :, 1], 1) - np.uint32(1), sizes)
+        low, high = manifest_cells(refs, sizes)
         alone = (low == high).all(axis=1)
         by_cell: dict[Cell, list[int]] = {}
         for row in np.flatnonzero(alone).tolist():

@@ -10,7 +10,7 @@ import numpy as np
 from icefloe.changes import rows_with_ids
 from icefloe.chunk_edits import rows_in
 from icefloe.conflicts import ConflictType, RebaseFailedError, VersionSelection, detect
-from icefloe.errors import ConflictError, InvalidInputError, NotFoundError
+from icefloe.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +55,12 @@ def rebase(
     Raises:
         RebaseFailedError: the solver lets a conflict stand; the changes are as they were.
     """
+    if changes.adopted:
+        raise SessionStateError(
+            "manifests that others wrote cannot be rebased: flush this session, and publish what it "
+            "wrote with Repository.merge_snapshots",
+            kind="adopted-manifests",
+        )
     after = assets.snapshot(step.id)
     conflicts = [
         conflict
