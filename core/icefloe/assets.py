@@ -170,6 +170,13 @@ class Assets:
         cached = self._payloads.get(key)
         return self._unpacked(key, self._read(key)) if cached is None else cached
 
+    def fetch_payloads(self, ids: Sequence[ManifestId]) -> None:
+        """Put the payloads of manifests into the cache, those that are not there."""
+        keys = [f"manifests/{item}" for item in ids]
+        missing = [key for key in keys if self._payloads.get(key) is None]
+        for key, data in zip(missing, self.storage.get_many(missing), strict=True):
+            self._unpacked(key, data)
+
     def _unpacked(self, key: str, data: bytes) -> bytes:
         _, payload = header.unpack(data, FileType.MANIFEST, name=key)
         self._payloads.put(key, payload, len(payload))

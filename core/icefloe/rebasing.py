@@ -57,8 +57,8 @@ def rebase(
     """
     if changes.adopted:
         raise SessionStateError(
-            "manifests that others wrote cannot be rebased: flush this session, and publish what it "
-            "wrote with Repository.merge_snapshots",
+            "manifests that others wrote cannot be rebased: flush this session, and publish what "
+            "it wrote with Repository.merge_snapshots",
             kind="adopted-manifests",
         )
     after = assets.snapshot(step.id)

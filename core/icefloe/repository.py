@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from icefloe import config as configuration
-from icefloe import creating, ref_changes, rewriting, staged_writes
+from icefloe import creating, ref_changes, staged_writes
 from icefloe.assets import REPO, Assets
 from icefloe.config import RepositoryConfig, effective
 from icefloe.errors import (
@@ -15,31 +14,26 @@ from icefloe.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from icefloe.format.ids import SnapshotId
-from icefloe.manifest_writing import ManifestWriter
+from icefloe.preloading import preload
 from icefloe.refs import ancestors, branch_row, resolve, row_as_of
-from icefloe.registering import Registrar
-from icefloe.repo_object import RepoObject
 from icefloe.repo_update import require_readable
-from icefloe.rewriting import Repacker
 from icefloe.session import (
-    Publication,
     Session,
 )
 from icefloe.storage import open_storage
 from icefloe.twins import twin
+from icefloe.upkeep import Upkeep
 from icefloe.virtual import Containers, VirtualReader
 from icefloe.working_tree import Context, SessionMode
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from icefloe.conflicts import ConflictSolver
     from icefloe.format.metadata import Json
     from icefloe.format.repo_info import RepoInfo
-    from icefloe.rewriting import RepackSummary
     from icefloe.storage import Storage
     from icefloe.zarr_store import IcechunkStore
 
@@ -51,7 +45,7 @@ MAX_LEVEL = 22
 """zstd has no more."""
 
 
-class Repository(RepoObject):
+class Repository(Upkeep):
     """A handle on the repository at a URL. It holds no lock and no state worth saving.
 
     Every method that waits for the store has a twin to await, named with `_async` at the end.
@@ -355,76 +349,6 @@ class Repository(RepoObject):
         """
         return staged_writes.publish(self._context(), self, branch, snapshot_id)
 
-    def rewrite_manifests(
-        self,
-        message: str,
-        *,
-        branch: str,
-        metadata: Mapping[str, Json] | None = None,
-        commit_method: Literal["new_commit", "amend"] = "new_commit",
-    ) -> str:
-        """Cut the manifests of a branch's tip as the configuration says now; the new tip's id.
-
-        Values stay as they are, and manifests that fit already are kept.
-        """
-        writer = ManifestWriter(self._assets, self._config)
-        rules = configuration.splitting_rules(self._config)
-        said: dict[str, Json] = {"__icechunk": {"splitting_config": {"split_sizes": rules}}}
-        return rewriting.commit(
-            self._context(),
-            self,
-            branch,
-            message,
-            {**(metadata or {}), **said},
-            rewriter=lambda tip: rewriting.resplit(tip, writer),
-            writer=writer,
-            amend=commit_method == "amend",
-        )
-
-    def repack(
-        self,
-        branch: str,
-        arrays: Collection[str] | None = None,
-        *,
-        message: str = "Repack small chunks",
-        metadata: Mapping[str, Json] | None = None,
-    ) -> RepackSummary:
-        """Move chunks from small objects into packs, as a commit that changes no value.
-
-        The old objects go with the next garbage collection that finds them unused.
-
-        Args:
-            branch: whose tip is repacked.
-            arrays: paths; None means all.
-            message: of the commit.
-            metadata: any JSON, kept with the commit.
-        """
-        writer = ManifestWriter(self._assets, self._config)
-        repacker = Repacker(
-            self._assets,
-            max_chunk_bytes=self._settings.packing_max_chunk_bytes,
-            target_bytes=self._settings.packing_target_bytes,
-        )
-        tip = self._assets.snapshot(SnapshotId.parse(self.lookup_branch(branch)))
-        if not repacker.view(tip, arrays).changes:
-            return repacker.summary
-        snapshot_id = rewriting.commit(
-            self._context(),
-            self,
-            branch,
-            message,
-            dict(metadata or {}),
-            rewriter=lambda tip: writer.apply(repacker.view(tip, arrays)),
-            writer=writer,
-        )
-        return replace(repacker.summary, snapshot_id=snapshot_id)
-
-    def register(self, publication: Publication) -> SnapshotId:
-        """Register a written snapshot; see `session.Publisher`."""
-        registrar = Registrar(publication)
-        self.update(registrar)
-        return registrar.registered
-
     def _is_published(self, info: RepoInfo, row: int) -> bool:
         """Whether some branch or tag has the snapshot in its history."""
         starts = {*info.branches.snapshot.tolist(), *info.tags.snapshot.tolist()}
@@ -440,9 +364,11 @@ class Repository(RepoObject):
         staged_on: str | None = None,
     ) -> Session:
         publisher = None if mode is SessionMode.READONLY else self
+        snapshot = self._assets.snapshot(info.snapshots.id_at(row))
+        preload(self._assets, snapshot, self._settings)
         return Session(
             self._context(),
-            self._assets.snapshot(info.snapshots.id_at(row)),
+            snapshot,
             mode=mode,
             branch=branch,
             publisher=publisher,

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from icefloe.format.snapshot import ManifestFiles
     from icefloe.manifest_writing import ManifestWriter
     from icefloe.session import Publisher
-    from icefloe.working_tree import Context
 
 type Content = tuple[Nodes, ManifestFiles]
 
@@ -45,7 +44,7 @@ class Rewriter(Protocol):
 
 
 def commit(
-    context: Context,
+    assets: Assets,
     publisher: Publisher,
     branch: str,
     message: str,
@@ -60,7 +59,6 @@ def commit(
     The transaction log is empty, because no value changed: writers that rebase over the commit meet
     no conflict.
     """
-    assets = context.assets
     for failed in range(1, _ATTEMPTS + 1):
         info, _ = assets.repo()
         require_online(info)
@@ -72,7 +70,7 @@ def commit(
             manifest_files=manifest_files,
             flushed_at=next_time(tip.flushed_at),
             message=message,
-            metadata={**context.default_metadata, **metadata},
+            metadata=metadata,
         )
         log = TransactionLog(id=snapshot.id)
         if amend:

@@ -7,8 +7,9 @@ import time
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from weakref import WeakValueDictionary
 
-from icefloe import diffs
+from icefloe import diffs, rebasing
 from icefloe.changes import View
 from icefloe.clock import next_time
 from icefloe.errors import ConflictError, SessionStateError, StorageError
@@ -16,7 +17,7 @@ from icefloe.forking import merge_changes
 from icefloe.format.ids import SnapshotId
 from icefloe.format.snapshot import Snapshot
 from icefloe.manifest_writing import ManifestWriter
-from icefloe.rebasing import rebase
+from icefloe.twins import twin
 from icefloe.working_tree import Context, SessionMode, WorkingTree
 
 if TYPE_CHECKING:
@@ -167,7 +168,10 @@ class Session(WorkingTree):
         """
         self._require_writes()
         base = self._write_snapshot("fork", {}) if self._view.changes else self._view.base
-        return ForkSession(self._context, base, branch=self._branch, merged=len(self._merged))
+        fork = ForkSession(self._context, base, branch=self._branch, merged=len(self._merged))
+        # Forks that stay in this process fill packs together; a pickle uploads them first.
+        fork._packer = self._packer
+        return fork
 
     def merge(
         self, *others: ForkSession, on_conflict: Literal["error", "last-wins"] = "error"
@@ -180,7 +184,8 @@ class Session(WorkingTree):
         """
         self._require_writes()
         for other in others:
-            other._packer.flush()
+            if other._packer is not self._packer:
+                other._packer.flush()
             rivals = [] if on_conflict == "last-wins" else self._merged[other.merged :]
             self._merged.append(merge_changes(self._view, other._view, rivals))
 
@@ -283,7 +288,7 @@ class Session(WorkingTree):
         publisher = self._require_publisher()
         for step in publisher.steps_since(self._require_branch(), self._view.base.id):
             view = self._view
-            after = rebase(view.changes, view.base, step, self._assets, solver)
+            after = rebasing.rebase(view.changes, view.base, step, self._assets, solver)
             self._view = View(after, view.changes)
 
     def _publish(
@@ -345,7 +350,19 @@ class Session(WorkingTree):
                 "the tip moved nodes: amend it in a session of Repository.rearrange_session",
                 kind="rearrange-session-only",
             )
-        return replace(old, id=log.id).merged(log)
+        moves = {move.node_id: move for move in old.moves}
+        for move in log.moves:
+            first = moves.get(move.node_id, move)
+            moves[move.node_id] = replace(move, source=first.source)
+        moved = tuple(move for move in moves.values() if move.source != move.target)
+        return replace(old.merged(log), id=log.id, moves=moved)
+
+    commit_async = twin(commit)
+    amend_async = twin(amend)
+    flush_async = twin(flush)
+    rebase_async = twin(rebase)
+    fork_async = twin(fork)
+    merge_async = twin(merge)
 
     def _finish(self, registered: SnapshotId, snapshot: Snapshot | None = None) -> str:
         if snapshot is None or snapshot.id != registered:
@@ -400,6 +417,7 @@ class ForkSession(Session):
         changes: ChangeSet | None = None,
     ) -> None:
         super().__init__(context, snapshot, mode=SessionMode.WRITABLE, branch=branch)
+        _FORKS[snapshot.id] = self
         self.merged = merged
         """How many merges the session had seen when this fork began."""
         if changes is not None:
@@ -415,6 +433,10 @@ class ForkSession(Session):
         return True
 
 
+_FORKS: WeakValueDictionary[SnapshotId, ForkSession] = WeakValueDictionary()
+"""One fork of each snapshot: thousands may come back to one process, which has read it already."""
+
+
 def _reopen(context: Context, snapshot_id: SnapshotId, branch: str | None) -> Session:
     return Session(context, context.assets.snapshot(snapshot_id), branch=branch)
 
@@ -426,7 +448,8 @@ def _reopen_fork(
     merged: int,
     changes: ChangeSet,
 ) -> ForkSession:
-    base = context.assets.snapshot(snapshot_id)
+    sibling = _FORKS.get(snapshot_id)
+    base = context.assets.snapshot(snapshot_id) if sibling is None else sibling._view.base
     return ForkSession(context, base, branch=branch, merged=merged, changes=changes)
 
 

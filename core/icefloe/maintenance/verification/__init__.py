@@ -1,0 +1,1 @@
+"""What a healthy repository looks like, check by check."""
