@@ -69,7 +69,7 @@ def _stats(repo: Repository, args: Namespace) -> Answer:
     found = repo.chunk_storage_stats(args.by)
     heads = ("native", "inline", "virtual", "exclusive")
     rows = [
-        (it.native_bytes, it.inline_bytes, it.virtual_bytes, it.exclusive_bytes, it.name or "all")
+        (it.native_bytes, it.inlined_bytes, it.virtual_bytes, it.exclusive_bytes, it.name or "all")
         for it in found
     ]
     lines = ["".join(f"{head:>12}" for head in heads)]
