@@ -62,12 +62,14 @@ $(INSTALLED): pyproject.toml core/pyproject.toml constraints.txt | $(PYTHON)
 	$(INSTALL) -c constraints.txt -e './core[all]' -e '.[dev]'
 	@touch $@
 
-# A name on the PATH may be a version manager's shim that fails: each candidate is run.
+# A name on the PATH may be a version manager's shim that fails, or a Python that Debian packs without
+# what an environment needs: each candidate is run.
 $(PYTHON):
 	@for python in python3 python3.13 python3.12; do \
-	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then \
+	    if $$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then \
 	        echo "Creating $(VENV) with $$($$python --version)"; \
-	        exec $$python -m venv $(VENV); \
+	        $$python -m venv $(VENV) && exit 0; \
+	        rm -rf $(VENV); exit 1; \
 	    fi; \
 	done; \
 	echo "Python 3.12 or newer is needed. Install it (apt install python3.12 python3.12-venv," >&2; \

@@ -7,7 +7,6 @@ usable: every accessor answers, the value equals itself, and it encodes again or
 """
 
 import argparse
-import contextlib
 import resource
 import shutil
 import sys
@@ -15,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -36,6 +36,12 @@ MAX_SECONDS = 1.0
 MAX_MEMORY = 512 * 2**20
 NAME = "some/file"
 CORPUS = Path(__file__).parent / "corpus"
+METADATA = {
+    "nested": {"a": [{"é": [1, -2, 2**63]}, {"é": "x" * 300}], "b": {"c": None, "": [[], {}]}},
+    "vectors": [[1, 2], [1.5, 2.5, 3.5], [True, False], list(range(1000)), [-1] * 5, ["a", "b"]],
+    "numbers": [2**64 - 1, -(2**63), 1e300, 0.1, None, True],
+}
+"""Every type that FlexBuffers have for JSON."""
 FOLDERS = {
     "manifests": FileType.MANIFEST,
     "snapshots": FileType.SNAPSHOT,
@@ -111,17 +117,19 @@ def _our_own() -> Iterator[Sample]:
     chunks = {NodeId(bytes([n] * 8)): index[: n + 1] for n in range(5)}
     log = TransactionLog(id=INITIAL_SNAPSHOT_ID, updated_chunks=chunks, moves=(move,) * 3)
     yield sample(FileType.TRANSACTION_LOG, transaction_log.encode(log))
+    described = snapshot.decode((CORPUS / "snapshot-small-0").read_bytes())
+    yield sample(FileType.SNAPSHOT, snapshot.encode(replace(described, metadata=METADATA)))
 
 
 def sample(kind: FileType, data: bytes) -> Sample:
     _, payload = header.unpack(data, kind, name=NAME)
-    places = steering_places(payload, MODULES[kind][1])
+    places, values = steering_places(payload, MODULES[kind][1])
     lookups = []
     if kind == FileType.MANIFEST:
         for item in manifest.decode(data).arrays:
             rows = sorted({0, len(item.refs) // 2, len(item.refs) - 1})
             lookups += [(item.node_id, item.refs.index[row].tolist()) for row in rows]
-    return Sample(kind, data, payload, places, lookups)
+    return Sample(kind, data, payload, sorted(places), sorted(values), lookups)
 
 
 def check(item: Sample, data: bytes) -> str:
@@ -196,8 +204,10 @@ def touch_repo(value: repo_info.RepoInfo) -> None:
     snapshots = value.snapshots
     for row in some(len(snapshots)):
         # Metadata is decoded on demand only, so damage in it shows here.
-        with contextlib.suppress(FormatError):
+        try:
             snapshots[row]
+        except FormatError as error:
+            expect(str(error).startswith("repo: snapshot "), f"the file is not named: {error}")
         expect(snapshots.row(snapshots.id_at(row)) == row, "a snapshot is not found")
         above, steps = row, 0
         while above >= 0:

@@ -18,23 +18,31 @@ type Places = set[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Sample:
-    """An honest file, the places that steer a reader, and chunks to look up in a manifest."""
+    """An honest file, the places that steer a reader, and chunks to look up in a manifest.
+
+    `values` are the FlexBuffers in it, as (position, length).
+    """
 
     kind: FileType
     data: bytes
     payload: bytes
     places: list[tuple[int, int]]
+    values: list[tuple[int, int]]
     lookups: list[tuple[NodeId, list[int]]] = field(default_factory=list)
 
 
-def steering_places(payload: bytes, root: Table) -> list[tuple[int, int]]:
-    """Offsets, lengths, vtables, tags and scalars; large vectors are followed at both ends only."""
+def steering_places(payload: bytes, root: Table) -> tuple[Places, Places]:
+    """Offsets, lengths, vtables, tags and scalars; and the FlexBuffers, with their lengths.
+
+    Large vectors are followed at both ends only.
+    """
     places: Places = {(0, 4)}
-    _walk(payload, int.from_bytes(payload[:4], "little"), root, places)
-    return sorted(places)
+    values: Places = set()
+    _walk(payload, int.from_bytes(payload[:4], "little"), root, places, values)
+    return places, values
 
 
-def _walk(payload: bytes, at: int, table: Table, places: Places) -> None:
+def _walk(payload: bytes, at: int, table: Table, places: Places, values: Places) -> None:
     vtable = at - struct.unpack_from("<i", payload, at)[0]
     size = _u16(payload, vtable)
     places |= {(at, 4)} | {(vtable + entry, 2) for entry in range(0, size, 2)}
@@ -49,17 +57,22 @@ def _walk(payload: bytes, at: int, table: Table, places: Places) -> None:
             continue
         target = place + _u32(payload, place)
         places |= {(place, 4), (target, 4)}
+        if (table.name, item.name) == ("MetadataItem", "value"):
+            values.add((target + 4, _u32(payload, target)))
         if item.kind is Kind.TABLE:
-            _walk(payload, target, item.tables[0], places)
+            _walk(payload, target, item.tables[0], places, values)
         elif item.kind is Kind.UNION:
             tag_at = at + _u16(payload, vtable + entry - 2)
             places.add((tag_at, 1))
-            _walk(payload, target, item.tables[payload[tag_at] - 1], places)
+            _walk(payload, target, item.tables[payload[tag_at] - 1], places, values)
         else:
-            _walk_vector(payload, target, item.tables if item.kind is Kind.TABLES else (), places)
+            tables = item.tables if item.kind is Kind.TABLES else ()
+            _walk_vector(payload, target, tables, places, values)
 
 
-def _walk_vector(payload: bytes, at: int, tables: tuple[Table, ...], places: Places) -> None:
+def _walk_vector(
+    payload: bytes, at: int, tables: tuple[Table, ...], places: Places, values: Places
+) -> None:
     count = _u32(payload, at)
     last = len(payload) - 4
     for row in sorted({*range(min(count, 4)), *range(max(count - 2, 0), count)}):
@@ -67,7 +80,7 @@ def _walk_vector(payload: bytes, at: int, tables: tuple[Table, ...], places: Pla
         if entry <= last:
             places.add((entry, 4))
         if tables:
-            _walk(payload, entry + _u32(payload, entry), tables[0], places)
+            _walk(payload, entry + _u32(payload, entry), tables[0], places, values)
 
 
 def _u16(payload: bytes, at: int) -> int:
@@ -182,6 +195,29 @@ def spoil_text(item: Sample, random: Random, others: list[Sample]) -> bytes:
     return repack(item, bytes(payload))
 
 
+def spoil_json(item: Sample, random: Random, others: list[Sample]) -> bytes:
+    """Types, widths, lengths and offsets of a FlexBuffer, which stand at its end above all."""
+    payload = bytearray(item.payload)
+    at, length = random.choice(item.values or [(0, len(payload))])
+    for _ in range(random.randint(1, 3)):
+        back = random.choice((1, 2, 3, random.randint(1, length))) if length else 1
+        place = at + max(length - back, 0)
+        payload[place] = random.choice(
+            (
+                0,
+                1,
+                2,
+                4,
+                8,
+                255,
+                random.randrange(256),
+                random.randrange(37) << 2,
+                payload[place] ^ 1,
+            )
+        )
+    return repack(item, bytes(payload))
+
+
 def bomb(item: Sample, random: Random, others: list[Sample]) -> bytes:
     """Little that claims or unfolds to much."""
     size = random.choice((2**20, 2**25, 2**26 - 8, 2**26 + 8, 2**27))
@@ -208,6 +244,7 @@ MUTATIONS: dict[Mutation, int] = {
     cut_payload: 4,
     other_type: 2,
     spoil_text: 6,
+    spoil_json: 8,
 }
 RARE_BOMBS = 0.004
 """A bomb takes a hundred times as long as the others."""

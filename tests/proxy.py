@@ -19,24 +19,39 @@ class Action(Enum):
     FAIL = "fail"
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What the proxy says instead of the server, which hears nothing."""
+
+    status: int
+    body: str = ""
+
+
+type Plan = Callable[[str, str], Action | Answer]
+"""From method and path to what becomes of the request."""
+
+
 @dataclass
 class Proxy:
     endpoint: str
-    plan: Callable[[str, str], Action] = lambda method, path: Action.PASS
+    plan: Plan = lambda method, path: Action.PASS
     keep_metadata: bool = True
+    quote_etags: bool = True
     seen: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    """Of each request, names in lower case."""
 
     def count(self, method: str) -> int:
         return self.seen.count(method)
 
 
-def once(method: str, action: Action) -> Callable[[str, str], Action]:
+def once(method: str, action: Action | Answer) -> Plan:
     """A plan that meets the first request of this method only."""
     left = [action]
     return lambda asked, path: left.pop() if asked == method and left else Action.PASS
 
 
-def always(method: str, action: Action) -> Callable[[str, str], Action]:
+def always(method: str, action: Action | Answer) -> Plan:
     return lambda asked, path: action if asked == method else Action.PASS
 
 
@@ -48,7 +63,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         proxy = self.server.proxy
         proxy.seen.append(self.command)
+        proxy.headers.append({name.lower(): value for name, value in self.headers.items()})
         match proxy.plan(self.command, self.path):
+            case Answer(status=status, body=text):
+                self._answer(status, [], text.encode())
             case Action.LOSE_REQUEST:
                 self.close_connection = True
             case Action.LOSE_ANSWER:
@@ -74,11 +92,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, code: str) -> None:
         text = f"<Error><Code>{code}</Code><Message>on purpose</Message></Error>"
-        self._answer(status, [("Content-Length", str(len(text)))], text.encode())
+        self._answer(status, [], text.encode())
 
     def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         self.send_response_only(status)
         for name, value in headers:
+            if name.lower() == "etag" and not self.server.proxy.quote_etags:
+                value = value.strip('"')
             if self._is_sent(name.lower()):
                 self.send_header(name, value)
         if not any(name.lower() == "content-length" for name, _ in headers):

@@ -1,11 +1,13 @@
 """Ragged columns against plain lists."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icefloe.format import ragged
-from icefloe.format.ragged import Ragged, rows_by_value
+from icefloe.format.ragged import Ragged, copy_stretches, rows_by_value, starts
 
 values = st.lists(st.none() | st.binary(max_size=5) | st.sampled_from([b"", b"aa", b"ab\0"]))
 
@@ -94,6 +96,41 @@ def test_distinct_places_tell_rows_apart_by_where_they_lie(case):
     assert [items[chosen[code]] for code in codes.tolist()] == items
     places = [(int(column.start[r]), int(column.length[r])) for r in range(len(column))]
     assert len(chosen) == len(set(places))
+    if len(chosen) == len(column):
+        assert chosen.tolist() == codes.tolist() == list(range(len(column)))
+
+
+@given(st.lists(st.binary(max_size=9), max_size=9), st.booleans())
+def test_rows_ascend_if_each_is_less_than_the_next(items, in_order):
+    items = sorted(set(items)) if in_order else items
+    ascends = all(one < other for one, other in pairwise(items))
+    has_nul = any(item.endswith(b"\0") for item in items)
+    assert Ragged.of(items).is_ascending() <= ascends
+    assert Ragged.of(items).is_ascending() or has_nul or not ascends
+
+
+def test_a_long_row_among_many_short_ones_takes_no_memory_out_of_proportion():
+    items = [b"%06d" % number for number in range(10_000)]
+    assert Ragged.of(items).is_ascending()
+    assert not Ragged.of([*items, b"9" * 2**20]).is_ascending()
+
+
+@given(st.lists(st.binary(max_size=6), max_size=40), st.data())
+def test_stretches_bring_the_same_runs_as_single_copies(items, data):
+    """Sources that lie as the target does, but for some rows that lie elsewhere."""
+    length = np.array([len(item) for item in items], np.int64)
+    at = starts(length + 4 & -4)
+    size = int((length + 4 & -4).sum())
+    source = np.full(2 * size, 0xEE, np.uint8)
+    start = at.copy()
+    for row in data.draw(st.sets(st.integers(0, max(len(items) - 1, 0)), max_size=3)):
+        if row < len(items):
+            start[row] += size
+    for item, place in zip(items, start.tolist(), strict=True):
+        source[place : place + len(item)] = np.frombuffer(item, np.uint8)
+    target = np.zeros(size, np.uint8)
+    copy_stretches(target, at, source, start, length)
+    assert Ragged(target, at, length).tolist() == items
 
 
 @given(st.lists(st.integers(-3, 2**17), max_size=30))

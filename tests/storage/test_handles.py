@@ -13,7 +13,6 @@ from fsspec.asyn import get_loop
 
 from icefloe.errors import InvalidInputError, StorageError
 from icefloe.storage import MemoryStorage, open_storage
-from proxy import Action, proxy_to
 
 pytestmark = pytest.mark.s3
 
@@ -177,37 +176,6 @@ def test_a_listing_is_never_remembered(open_s3):
     assert storage.exists("b")
     other.delete(["a"])
     assert not storage.exists("a")
-
-
-def test_a_write_larger_than_a_multipart_threshold_keeps_its_condition(open_s3):
-    storage = open_s3(options={"default_block_size": 5 * 2**20})
-    data = b"x" * (12 * 2**20)
-    version = storage.put_if("repo", data, expected=None)
-    with pytest.raises(Exception, match="expected state"):
-        storage.put_if("repo", data[:-1], expected=None)
-    assert storage.get("repo").version == version
-
-
-def test_the_number_of_requests_under_way_is_bounded(open_s3, s3_server):
-    with proxy_to(s3_server.endpoint) as proxy:
-        storage = open_s3(options={"endpoint_url": proxy.endpoint}, concurrency=5)
-        storage.put("a", b"1")
-        under_way, most = 0, 0
-        lock = threading.Lock()
-
-        def plan(method, path):
-            nonlocal under_way, most
-            with lock:
-                under_way += 1
-                most = max(most, under_way)
-            threading.Event().wait(0.02)
-            with lock:
-                under_way -= 1
-            return Action.PASS
-
-        proxy.plan = plan
-        assert storage.get_many(["a"] * 60) == [b"1"] * 60
-        assert 2 <= most <= 5
 
 
 def test_many_keys_do_not_make_many_threads(tmp_path):

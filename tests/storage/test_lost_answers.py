@@ -172,3 +172,29 @@ def test_a_lost_answer_to_a_plain_put_is_simply_put_again(proxy, lossy, direct):
     proxy.plan = once("PUT", Action.LOSE_ANSWER)
     lossy.put("chunks/A", b"ours")
     assert direct.get("chunks/A").data == b"ours"
+
+
+@pytest.mark.parametrize("action", [Action.LOSE_ANSWER, Action.FAIL, Action.LOSE_REQUEST])
+def test_other_stores_look_up_a_lost_answer_too(open_gcs, gcs_endpoint, action):
+    with proxy_to(gcs_endpoint) as proxy:
+        options = {"token": "anon", "endpoint_url": proxy.endpoint}
+        direct = open_gcs()
+        lossy = open_storage(direct.url, options, retries=Retries(3, 0.001))
+        proxy.plan = once("POST", action)
+        version = lossy.put_if("repo", b"ours", expected=None)
+        assert direct.get("repo").version == version
+        proxy.plan = once("POST", action)
+        version = lossy.put_if("repo", b"next", expected=version)
+        assert direct.get("repo").version == version
+        rivals = [b"rival"]
+
+        def plan(method, path):
+            if method == "POST" and rivals:
+                direct.put_if("repo", rivals.pop(), expected=version)
+                return action
+            return Action.PASS
+
+        proxy.plan = plan
+        with pytest.raises(ConflictError):
+            lossy.put_if("repo", b"late", expected=version)
+        assert direct.get("repo").data == b"rival"
