@@ -48,7 +48,8 @@ class ChangeSet:
     updated: set[NodeId] = field(default_factory=set)
     """Nodes of the base with another zarr.json."""
     deleted: dict[NodeId, DeletedNode] = field(default_factory=dict)
-    moves: list[Move] = field(default_factory=list)
+    moves: dict[NodeId, Move] = field(default_factory=dict)
+    """Every node that moved, those below another one too, from where the base has it."""
     chunks: dict[NodeId, ChunkEdits] = field(default_factory=dict)
     adopted: dict[NodeId, Adopted] = field(default_factory=dict)
 
@@ -91,6 +92,8 @@ class ChangeSet:
         else:
             self.nodes.pop(node.path, None)
         self.nodes[target] = without_manifests(replace(node, path=target))
+        source = self.moves[node.id].source if node.id in self.moves else node.path
+        self.moves[node.id] = Move(source, target, node.id, node.array is not None)
 
     def edits(self, node: Node) -> ChunkEdits:
         """The chunk edits of an array, to be added to.
@@ -114,6 +117,9 @@ class ChangeSet:
             edits = self.chunks[node.id].columns()
             inside = rows_in(cells(edits.index, adopted.sizes), adopted.cells)
             self.chunks[node.id].replace(edits.take(~inside))
+            # The manifests may hold those edits: the log has to list them in any case.
+            index = union_of_coordinates([adopted.index, edits.take(inside).index])
+            adopted = replace(adopted, index=index)
         before = self.adopted.get(node.id)
         self.adopted[node.id] = adopted if before is None else before.then(adopted)
 
@@ -144,7 +150,7 @@ class ChangeSet:
             updated_groups=those(self.updated, arrays=False),
             updated_arrays=those(self.updated, arrays=True),
             updated_chunks=self.changed_chunks(),
-            moves=tuple(self.moves),
+            moves=tuple(move for move in self.moves.values() if move.source != move.target),
         )
 
 

@@ -130,7 +130,8 @@ class _Detection:
         for move in self.log.moves:
             yield Conflict(ConflictType.MoveOperationCannotBeRebased, move.target)
         if self.changes.moves and not _is_empty(self.log):
-            yield Conflict(ConflictType.MoveOperationCannotBeRebased, self.changes.moves[0].target)
+            move = next(iter(self.changes.moves.values()))
+            yield Conflict(ConflictType.MoveOperationCannotBeRebased, move.target)
         self.names = self._paths()
         yield from self._new_nodes()
         yield from self._updated_nodes()

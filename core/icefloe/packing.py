@@ -27,6 +27,12 @@ class _Pack:
     data: bytearray = field(default_factory=bytearray)
 
 
+@dataclass(frozen=True, slots=True)
+class _FullPack:
+    id: ChunkId
+    data: bytes
+
+
 class Packer:
     """Gathers the small chunks of one session, and keeps each readable until it is uploaded.
 
@@ -38,9 +44,9 @@ class Packer:
         self._largest = max_chunk_bytes
         self._target = target_bytes
         self._lock = threading.Lock()
-        self._uploads = threading.Semaphore(_MAX_UPLOADS)
+        self._uploads = 0
         self._open = _Pack()
-        self._full: dict[ChunkId, _Pack] = {}
+        self._full: dict[ChunkId, _FullPack] = {}
 
     async def write(self, data: bytes) -> NativeRef:
         """Store a chunk; a large one at once, in an object of its own."""
@@ -48,10 +54,14 @@ class Packer:
             ref = NativeRef(ChunkId.random(), 0, len(data))
             await self._assets.put_chunk(ref.chunk_id, data)
             return ref
+        # Writers may run in several event loops, which no semaphore or event of asyncio can serve.
+        while self._uploads >= _MAX_UPLOADS:  # noqa: ASYNC110
+            await asyncio.sleep(_WAIT)
         with self._lock:
             ref = NativeRef(self._open.id, len(self._open.data), len(data))
             self._open.data += data
             full = self._seal() if len(self._open.data) >= self._target else None
+            self._uploads += full is not None
         if full is not None:
             await self._upload(full)
         return ref
@@ -71,25 +81,23 @@ class Packer:
                 self._seal()
             waiting = list(self._full.values())
         if waiting:
-            self._assets.put_chunks([(pack.id, bytes(pack.data)) for pack in waiting])
+            self._assets.put_chunks([(pack.id, pack.data) for pack in waiting])
             self._forget(waiting)
 
-    def _seal(self) -> _Pack:
-        pack, self._open = self._open, _Pack()
-        self._full[pack.id] = pack
-        return pack
+    def _seal(self) -> _FullPack:
+        full = _FullPack(self._open.id, bytes(self._open.data))
+        self._full[full.id], self._open = full, _Pack()
+        return full
 
-    async def _upload(self, pack: _Pack) -> None:
-        # Writers may run in several event loops, which no semaphore or event of asyncio can serve.
-        while not self._uploads.acquire(blocking=False):  # noqa: ASYNC110
-            await asyncio.sleep(_WAIT)
+    async def _upload(self, pack: _FullPack) -> None:
         try:
-            await self._assets.put_chunk(pack.id, bytes(pack.data))
+            await self._assets.put_chunk(pack.id, pack.data)
         finally:
-            self._uploads.release()
+            with self._lock:
+                self._uploads -= 1
         self._forget([pack])
 
-    def _forget(self, packs: list[_Pack]) -> None:
+    def _forget(self, packs: list[_FullPack]) -> None:
         with self._lock:
             for pack in packs:
                 self._full.pop(pack.id, None)

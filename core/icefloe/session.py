@@ -146,6 +146,11 @@ class Session(WorkingTree):
         return self._context.config
 
     @property
+    def context(self) -> Context:
+        """What workers elsewhere need of the repository; a pickle of it holds no secrets."""
+        return self._context
+
+    @property
     def store(self) -> IcechunkStore:
         """A zarr store on this session; needs the extra `zarr`."""
         # zarr is optional and lives above this layer.
@@ -234,7 +239,14 @@ class Session(WorkingTree):
                     raise
             # Many writers that lose one race must not all run the next.
             time.sleep(random.uniform(0, min(0.01 * 2 ** min(attempt, 9), 2.0)))
-            self.rebase(rebase_with)
+            try:
+                self.rebase(rebase_with)
+            except ConflictError:
+                # Another attempt at this write may be what stands in the way.
+                found = None if write_key is None else publisher.find_write(write_key, branch)
+                if found is None:
+                    raise
+                return self._finish(SnapshotId.parse(found))
         raise AssertionError("the last attempt returns or raises")
 
     def amend(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe import array_moves
+from icefloe.adoption import outside_cells
 from icefloe.changes import ChangeSet, View, grid
 from icefloe.chunk_edits import EditColumns, rows_in
 from icefloe.chunk_reading import ChunkReader
@@ -25,7 +26,6 @@ from icefloe.format.chunk_refs import ChunkRefs, InlineRef, NativeRef, RefKind, 
 from icefloe.format.ids import ManifestId, NodeId
 from icefloe.format.nodes import Node
 from icefloe.format.ragged import Ragged
-from icefloe.format.transaction_log import Move
 from icefloe.packing import Packer
 from icefloe.virtual import normalize_all
 from icefloe.zarr_metadata import array_data, has_regular_grid
@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from icefloe.adoption import Adopted
     from icefloe.assets import Assets
     from icefloe.chunk_edits import Coordinates
     from icefloe.config import RepositoryConfig
     from icefloe.format.chunk_refs import ChunkRef
     from icefloe.format.metadata import Json
-    from icefloe.format.nodes import ArrayData
+    from icefloe.format.nodes import ArrayData, ManifestRefs
     from icefloe.format.snapshot import Snapshot
     from icefloe.virtual import Containers, VirtualReader
 
@@ -174,19 +175,17 @@ class WorkingTree:
                 "nodes move only in a session of Repository.rearrange_session",
                 kind="rearrange-session-only",
             )
-        node = self._movable(from_path, to_path)
+        self._check_movable(from_path, to_path)
         changes, base = self._view.changes, self._view.base
         for path in [from_path, *self.paths(from_path)]:
             moving = self._existing(path)
             target = to_path + path.removeprefix(from_path)
             changes.move_node(moving, target, in_base=base.nodes.row(path) is not None)
-        is_array = node.array is not None
-        changes.moves.append(Move(from_path, to_path, node.id, is_array))
 
-    def _movable(self, source: str, target: str) -> Node:
+    def _check_movable(self, source: str, target: str) -> None:
         paths.validate(source)
         paths.validate(target)
-        node = self._existing(source)
+        self._existing(source)
         if "/" in (source, target) or target == source or paths.is_descendant(target, source):
             raise InvalidInputError(
                 f"{source} cannot move to {target}: the root stays, and nothing moves into itself",
@@ -200,7 +199,6 @@ class WorkingTree:
                 f"there is no group at {paths.parent(target)} to move {source} to",
                 kind="node-not-found",
             )
-        return node
 
     def chunk_ref_sync(self, path: str, coords: Coordinates) -> ChunkRef | None:
         """`chunk_ref`, blocking."""
@@ -314,6 +312,22 @@ class WorkingTree:
             )
         edits.extend(EditColumns.written(refs))
 
+    def adopt_manifests(self, path: str, adopted: Adopted) -> None:
+        """Put manifests that others wrote in place of all that an array has in their cells.
+
+        They must hold references inside the array's grid, and only in those cells. Nothing is read:
+        a commit costs what it touches, not what the array holds.
+
+        Raises:
+            InvalidInputError: a manifest of the base reaches out of those cells.
+        """
+        self._require_writes()
+        node = self._existing(path)
+        if node.array is None:
+            raise InvalidInputError(f"{path} is a group and has no chunks")
+        outside_cells(self._view.manifests(node), adopted.sizes, adopted.cells)
+        self._view.changes.adopt(node, adopted)
+
     def set_virtual_refs(
         self, path: str, refs: ChunkRefs, *, validate_containers: bool = True
     ) -> None:
@@ -343,29 +357,36 @@ class WorkingTree:
         left_out = [tuple(coords) for coords in refs.index[homeless].tolist()]
         return left_out or None
 
-    async def chunk_batches(self, path: str) -> AsyncIterator[NDArray[np.uint32]]:
-        """Coordinates of the chunks that exist, in batches of one manifest each."""
-        async for refs in self._ref_batches(path):
+    async def chunk_batches(
+        self, path: str, leading: Coordinates = ()
+    ) -> AsyncIterator[NDArray[np.uint32]]:
+        """Coordinates of the chunks that exist, in batches of one manifest each.
+
+        With `leading`, only those that begin so; manifests that cannot have any are not read.
+        """
+        async for refs in self.ref_batches(path, leading):
             yield refs.index
 
     async def chunk_coordinates(
         self, array_path: str, batch_size: int = 1000
     ) -> AsyncIterator[Coordinates]:
-        """Coordinates of the chunks that exist; `batch_size` is part of the official signature."""
+        """Coordinates of the chunks that exist, made into tuples `batch_size` at a time."""
         async for batch in self.chunk_batches(array_path):
-            for coords in batch.tolist():
-                yield tuple(coords)
+            for first in range(0, len(batch), batch_size):
+                for coords in batch[first : first + batch_size].tolist():
+                    yield tuple(coords)
 
-    async def _ref_batches(self, path: str) -> AsyncIterator[ChunkRefs]:
+    async def ref_batches(self, path: str, leading: Coordinates = ()) -> AsyncIterator[ChunkRefs]:
+        """References of an array, as `chunk_batches` gives their coordinates."""
         node = self._existing(path)
-        if node.array is None:
+        if node.array is None or len(leading) > len(node.array.shape):
             return
-        for manifest_id in node.array.manifests.ids():
+        for manifest_id in _manifests_with(node.array.manifests, leading):
             refs = await self._assets.manifest_async(manifest_id)
-            part = self._visible(node, refs.array(node.id))
+            part = _beginning(self._visible(node, refs.array(node.id)), leading)
             if len(part):
                 yield part
-        live = self._live_edits(node)
+        live = _beginning(self._live_edits(node), leading)
         if len(live):
             yield live
 
@@ -404,6 +425,11 @@ class WorkingTree:
                 return ChunkType.NATIVE
             case VirtualRef():
                 return ChunkType.VIRTUAL
+
+    def resolve_location(self, location: str) -> str:
+        """The URL of a virtual chunk, with a container's name (`vcc://`) resolved."""
+        named = location.startswith("vcc://")
+        return self._context.containers.find(location)[1] if named else location
 
     def all_virtual_chunk_locations(self) -> list[str]:
         """The location of every virtual chunk, one for each chunk."""
@@ -484,6 +510,23 @@ class WorkingTree:
 
 def _rank(array: ArrayData | None) -> int | None:
     return None if array is None else len(array.shape)
+
+
+def _manifests_with(manifests: ManifestRefs, leading: Coordinates) -> list[ManifestId]:
+    """Those whose extents have chunks that begin so."""
+    if manifests.extents.shape[1] < len(leading):
+        return manifests.ids()
+    point = np.array(leading, np.int64)
+    low, high = manifests.extents[:, : len(leading), 0], manifests.extents[:, : len(leading), 1]
+    rows = ((low <= point) & (point < high)).all(axis=1)
+    return [ManifestId(row.tobytes()) for row in manifests.object_id[rows]]
+
+
+def _beginning(refs: ChunkRefs, leading: Coordinates) -> ChunkRefs:
+    """The references whose first coordinates are these."""
+    if not leading:
+        return refs
+    return refs.take((refs.index[:, : len(leading)] == np.array(leading)).all(axis=1))
 
 
 def _in_grid(array: ArrayData, coords: Coordinates) -> bool:

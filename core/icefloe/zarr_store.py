@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from zarr.abc.buffer import Buffer
 from zarr.abc.store import (
     ByteRequest,
     OffsetByteRequest,
@@ -15,31 +18,52 @@ from zarr.abc.store import (
 )
 from zarr.core.buffer import default_buffer_prototype
 
+from icefloe.config import effective
 from icefloe.errors import InvalidInputError
 from icefloe.format import paths
-from icefloe.format.chunk_refs import InlineRef, NativeRef, VirtualRef
+from icefloe.format.chunk_refs import InlineRef, NativeRef, RefKind, VirtualRef
+from icefloe.format.ids import encode_ids
 from icefloe.virtual_columns import virtual_columns, virtual_grid, virtual_spec
+from icefloe.working_tree import ChunkType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
     from datetime import datetime
 
-    import numpy as np
     from numpy.typing import NDArray
-    from zarr.core.buffer import Buffer, BufferPrototype
+    from zarr.core.buffer import BufferPrototype
 
     from icefloe.chunk_edits import Coordinates
+    from icefloe.config import Effective
+    from icefloe.format.chunk_refs import ChunkRefs
     from icefloe.session import Session
     from icefloe.virtual import VirtualChunkSpec
 
 METADATA = "zarr.json"
 # As zarr writes it: one chunk must not have two keys.
 _COORDINATE = re.compile("0|[1-9][0-9]{0,9}")
+_LISTED = 10_000
+"""Chunk keys made at a time while listing."""
+_CHUNK_TYPES = np.zeros(3, np.uint8)
+_CHUNK_TYPES[[RefKind.NATIVE, RefKind.INLINE, RefKind.VIRTUAL]] = (
+    ChunkType.NATIVE.value,
+    ChunkType.INLINE.value,
+    ChunkType.VIRTUAL.value,
+)
 
 # The verb `list` hides the builtin inside the class below.
 type Buffers = list[Buffer | None]
 type Indices = list[tuple[int, ...]]
 type Paths = list[str]
+type ChunkColumns = tuple[
+    NDArray[np.uint32],
+    NDArray[np.uint8],
+    Paths,
+    NDArray[np.uint64],
+    NDArray[np.uint64],
+    dict[int, bytes],
+]
+"""Coordinates, `ChunkType` values, places, offsets, lengths; the bytes of inline chunks by row."""
 
 
 class IcechunkStore(Store):
@@ -101,8 +125,23 @@ class IcechunkStore(Store):
         prototype: BufferPrototype,
         key_ranges: Iterable[tuple[str, ByteRequest | None]],
     ) -> Buffers:
-        reads = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
-        return await asyncio.gather(*reads)
+        # Ranges of one key are asked for at once, so that the session can join neighbours.
+        ranges: dict[str, dict[int, ByteRequest | None]] = defaultdict(dict)
+        count = 0
+        for key, byte_range in key_ranges:
+            ranges[key][count] = byte_range
+            count += 1
+        found: Buffers = [None] * count
+        limit = asyncio.Semaphore(max(self._settings().get_partial_values_concurrency, 1))
+
+        async def read(key: str, wanted: dict[int, ByteRequest | None]) -> None:
+            async with limit:
+                parts = (self.get(key, prototype, part) for part in wanted.values())
+                for row, part in zip(wanted, await asyncio.gather(*parts), strict=True):
+                    found[row] = part
+
+        await asyncio.gather(*(read(key, wanted) for key, wanted in ranges.items()))
+        return found
 
     async def exists(self, key: str) -> bool:
         target = _parse(key)
@@ -115,6 +154,8 @@ class IcechunkStore(Store):
 
     async def set(self, key: str, value: Buffer) -> None:
         self._check_writable()
+        if not isinstance(value, Buffer):
+            raise TypeError(f"IcechunkStore.set() takes a zarr Buffer, not {type(value)}")
         path, coords = self._writable_target(key)
         # zarr passes arrays of any memory layout; the session keeps bytes.
         data = value.to_bytes()
@@ -200,6 +241,7 @@ class IcechunkStore(Store):
         return self.set_virtual_refs_arr(*args, **options)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        self._check_writable()
         if not await self.exists(key):
             await self.set(key, value)
 
@@ -224,11 +266,16 @@ class IcechunkStore(Store):
             await self.delete(key)
 
     async def clear(self) -> None:
+        self.sync_clear()
+
+    def sync_clear(self) -> None:
+        """Delete all groups and arrays; the history keeps them."""
         self._check_writable()
         self._session.delete_node("/")
 
     async def is_empty(self, prefix: str) -> bool:
-        async for _ in self.list_prefix(prefix if not prefix else prefix.rstrip("/") + "/"):
+        folder = prefix.strip("/")
+        async for _ in self.list_prefix(f"{folder}/" if folder else ""):
             return False
         return True
 
@@ -253,44 +300,91 @@ class IcechunkStore(Store):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        for path in self._paths():
-            base = path.strip("/")
-            root = f"{base}/" if base else ""
-            # Skip subtrees that cannot match, whichever of the two is longer.
-            if not (root.startswith(prefix) or prefix.startswith(root)):
-                continue
+        """Keys as they are found: of a large array, few are in memory at once."""
+        prefix = prefix.lstrip("/")
+        for path in self._paths(prefix):
+            root = f"{path}/".lstrip("/")
             if (root + METADATA).startswith(prefix):
                 yield root + METADATA
-            node = self._session.node(path)
-            if node is None or node.array is None:
+            leading = _leading(f"{root}c", prefix)
+            if leading is None:
                 continue
-            async for batch in self._session.chunk_batches(path):
-                for row in batch.tolist():
-                    key = root + "/".join(["c", *map(str, row)])
-                    if key.startswith(prefix):
-                        yield key
+            async for batch in self._session.chunk_batches(path, leading):
+                for first in range(0, len(batch), _LISTED):
+                    for row in batch[first : first + _LISTED].tolist():
+                        key = root + "/".join(["c", *map(str, row)])
+                        if key.startswith(prefix):
+                            yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        start = prefix.strip("/")
-        path = _path(start)
+        path = _path(prefix)
         node = self._session.node(path)
-        names: dict[str, None] = {}
         if node is not None:
-            names[METADATA] = None
+            yield METADATA
         if node is not None and node.array is not None:
-            names["c"] = None
-        else:
-            depth = 0 if path == "/" else path.count("/")
-            names |= {below.split("/")[depth + 1]: None for below in self._session.paths(path)}
-        if node is None and not names:
-            async for key in self.list_prefix(f"{start}/"):
-                names[key[len(start) + 1 :].split("/")[0]] = None
+            yield "c"
+            return
+        depth = 0 if path == "/" else path.count("/")
+        names = dict.fromkeys(below.split("/")[depth + 1] for below in self._session.paths(path))
         for name in names:
             yield name
+        if node is None and not names:
+            async for number in self._next_coordinates(path):
+                yield str(number)
 
-    def _paths(self) -> Paths:
-        root = ["/"] if self._session.node("/") is not None else []
-        return root + self._session.paths("/")
+    async def _next_coordinates(self, folder: str) -> AsyncIterator[int]:
+        """What follows in the keys of the chunks in a folder such as `/array/c/0`."""
+        array, leading = _parse(folder.lstrip("/")) or ("/", None)
+        node = self._session.node(array)
+        if leading is None or node is None or node.array is None:
+            return
+        if len(leading) >= len(node.array.shape):
+            return
+        seen: set[int] = set()
+        async for batch in self._session.chunk_batches(array, leading):
+            new = set(np.unique(batch[:, len(leading)]).tolist()) - seen
+            seen |= new
+            for number in sorted(new):
+                yield number
+
+    async def array_chunk_iterator(
+        self, array_path: str, batch_size: int = 100_000
+    ) -> AsyncIterator[ChunkColumns]:
+        """All chunk references of an array as columns, at most `batch_size` rows at a time.
+
+        A place is the URL of a virtual chunk, the id of a native one, and nothing for one that is
+        inline. An offset is counted in that object.
+        """
+        async for refs in self._session.ref_batches(_path(array_path)):
+            for first in range(0, len(refs), batch_size):
+                rows = np.arange(first, min(first + batch_size, len(refs)))
+                yield self._columns(refs.take(rows))
+
+    def _columns(self, refs: ChunkRefs) -> ChunkColumns:
+        places = np.full(len(refs), "", object)
+        native = refs.kind == RefKind.NATIVE
+        places[native] = encode_ids(refs.chunk_id[native]).astype(str)
+        virtual = refs.kind == RefKind.VIRTUAL
+        if refs.location is not None:
+            locations = refs.location.take(virtual).texts()
+            places[virtual] = [self._session.resolve_location(each) for each in locations]
+        inlined: dict[int, bytes] = {}
+        lengths = refs.length.copy()
+        for row in np.flatnonzero(refs.kind == RefKind.INLINE).tolist():
+            data = (refs.inline[row] if refs.inline is not None else None) or b""
+            inlined[row], lengths[row] = data, len(data)
+        kinds = _CHUNK_TYPES[refs.kind]
+        return refs.index, kinds, places.tolist(), refs.offset, lengths, inlined
+
+    def _paths(self, prefix: str) -> Paths:
+        """Paths of nodes that may have keys with a prefix."""
+        folder = _path(prefix.rpartition("/")[0])
+        above = [*reversed(paths.ancestors(folder)), folder]
+        found = [path for path in above if self._session.node(path) is not None]
+        return found + self._session.paths(folder)
+
+    def _settings(self) -> Effective:
+        return effective(self._session.config)
 
     async def _read(self, key: str, part: slice) -> bytes | None:
         target = _parse(key)
@@ -315,6 +409,18 @@ class IcechunkStore(Store):
 
 def _path(prefix: str) -> str:
     return "/" + prefix.strip("/")
+
+
+def _leading(chunks: str, prefix: str) -> Coordinates | None:
+    """The first coordinates of chunks `.../c/...` whose keys have a prefix; None: no chunk has."""
+    if chunks.startswith(prefix):
+        return ()
+    if not prefix.startswith(f"{chunks}/"):
+        return None
+    whole = prefix.removeprefix(f"{chunks}/").split("/")[:-1]
+    if not all(_COORDINATE.fullmatch(part) for part in whole):
+        return None
+    return tuple(int(part) for part in whole)
 
 
 def _parse(key: str) -> tuple[str, Coordinates | None] | None:

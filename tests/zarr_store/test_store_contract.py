@@ -8,9 +8,21 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.testing.store import StoreTests
 
-from icefloe import InvalidInputError, MemoryStorage, ReadOnlyError, Repository, SessionStateError
+import servers
+from icefloe import (
+    InvalidInputError,
+    MemoryStorage,
+    PackingConfig,
+    ReadOnlyError,
+    Repository,
+    RepositoryConfig,
+    SessionStateError,
+)
 from icefloe.zarr_store import IcechunkStore
 
+INLINE = RepositoryConfig(inline_chunk_threshold_bytes=512)
+PACKED = RepositoryConfig(inline_chunk_threshold_bytes=0)
+SINGLE = RepositoryConfig(inline_chunk_threshold_bytes=0, packing=PackingConfig(enabled=False))
 READ_ONLY = "store was opened in read-only mode and does not support writing"
 
 
@@ -27,6 +39,15 @@ def array(*shape):
 GROUP = b'{"zarr_format": 3, "node_type": "group"}'
 DATA = b"\x01\x02\x03\x04"
 KEYS = ["c/0", "foo/c/0/0", "foo/bar/c/9/9/9", "foo/c"]
+
+
+@pytest.fixture(scope="module")
+def s3_repo(s3_server):
+    """Made once: the tests write to sessions, and few commit."""
+    public = {key: it for key, it in s3_server.options.items() if key not in ("key", "secret")}
+    return Repository.create(
+        s3_server.root(), public, credentials=servers.credentials, config=PACKED
+    )
 
 
 def target(key):
@@ -55,14 +76,30 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
             return self.buffer_cls.from_bytes(node.user_data)
         return self.buffer_cls.from_bytes(await store.session.get_chunk(*target(key)))
 
-    @pytest.fixture(params=["memory", "local"])
+    # In manifests, in packs, and in objects of their own.
+    @pytest.fixture(
+        params=[
+            ("memory", INLINE),
+            ("memory", PACKED),
+            ("local", SINGLE),
+            pytest.param(("s3", PACKED), marks=pytest.mark.s3),
+        ],
+        ids=["memory-inline", "memory-packed", "local-single", "s3-packed"],
+    )
     def repo(self, request, tmp_path):
-        return Repository.create(MemoryStorage() if request.param == "memory" else tmp_path)
+        place, config = request.param
+        match place:
+            case "memory":
+                return Repository.create(MemoryStorage(), config=config)
+            case "local":
+                return Repository.create(tmp_path, config=config)
+            case _:
+                repo = request.getfixturevalue("s3_repo")
+                repo.reset_branch("main", list(repo.ancestry(branch="main"))[-1].id)
+                return repo
 
-    # Inline chunks and chunks in objects of their own.
-    @pytest.fixture(params=[512, 0], ids=["inline", "native"])
-    def store_kwargs(self, repo, request):
-        repo._inline_threshold = request.param
+    @pytest.fixture
+    def store_kwargs(self, repo):
         return {"session": repo.writable_session("main")}
 
     def test_store_repr(self, store):

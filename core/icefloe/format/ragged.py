@@ -232,7 +232,7 @@ class Ragged:
         if width * len(self) > 8 * int(self.length.sum()) + 2**20:
             return False
         padded = np.zeros(width * len(self), np.uint8)
-        at = np.arange(0, len(padded), width, np.int64)
+        at = np.arange(len(self), dtype=np.int64) * width
         copy_runs(padded, at, self.data, self.start, self.length)
         keys = padded.view(f"S{width}")
         return bool((keys[:-1] < keys[1:]).all())
@@ -244,7 +244,8 @@ class Ragged:
             return rows
         items = windows(self.data, len(value))[self.start[rows]]
         same = items.view(np.uint8).reshape(len(rows), -1) == np.frombuffer(value, np.uint8)
-        return rows[same.all(axis=1)]
+        equal: Ints = rows[same.all(axis=1)]
+        return equal
 
     def equals(self, other: Ragged) -> bool:
         if not np.array_equal(self.length, other.length):
