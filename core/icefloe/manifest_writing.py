@@ -60,6 +60,8 @@ class ManifestWriter:
         self._compression = LocationCompression(
             min_refs=settings.location_compression_min_num_chunks,
             level=settings.location_compression_level,
+            max_samples=settings.location_compression_max_training_samples,
+            max_dictionary_bytes=settings.location_compression_max_size_bytes,
         )
         self._written: dict[tuple[object, ...], _Written] = {}
         self.rules: dict[str, Sizes] = {}

@@ -22,9 +22,10 @@ MAX_LENGTH = 1024
 """The reference reads compressed locations into a buffer of this size: longer ones stay plain."""
 
 MAX_SAMPLES = 100
-"""Training looks at no more locations than this."""
+"""Training looks at no more locations than this, unless told otherwise."""
 
-_DICTIONARY_SIZE = 2048
+DICTIONARY_SIZE = 2048
+"""Bytes of a dictionary at most, unless told otherwise."""
 
 # What training cannot use: it looks for segments of at least this many bytes.
 _SHORT = 8
@@ -34,19 +35,25 @@ _MIN_FRAME = 9
 _DICTIONARY_ID_SIZES = np.array([0, 1, 2, 4])
 
 
-def train(locations: Sequence[bytes], *, level: int = 3) -> bytes | None:
-    """Return a dictionary of at most 2 KiB for these locations, or None if it would not pay.
+def train(
+    locations: Sequence[bytes],
+    *,
+    level: int = 3,
+    max_samples: int = MAX_SAMPLES,
+    max_size: int = DICTIONARY_SIZE,
+) -> bytes | None:
+    """Return a dictionary of at most `max_size` bytes for these, or None if it would not pay.
 
-    Looks at `MAX_SAMPLES` of them, evenly spaced, so that equal input gives equal output.
+    Looks at `max_samples` of them, evenly spaced, so that equal input gives equal output.
     """
-    samples = list(locations[:: -(-len(locations) // MAX_SAMPLES) or 1])
+    samples = list(locations[:: -(-len(locations) // max(max_samples, 1)) or 1])
     if 2 * sum(len(sample) < _SHORT for sample in samples) >= len(samples):
         return None
     size = sum(map(len, samples))
     # zstd learns nothing from fewer bytes than the dictionary takes.
-    repeats = max(1, -(-_DICTIONARY_SIZE // size))
+    repeats = max(1, -(-max_size // size))
     try:
-        dictionary = zstandard.train_dictionary(_DICTIONARY_SIZE, [*samples] * repeats)
+        dictionary = zstandard.train_dictionary(max_size, [*samples] * repeats)
     except zstandard.ZstdError:
         return None
     compressor = zstandard.ZstdCompressor(level=level, dict_data=dictionary)

@@ -45,6 +45,8 @@ class LocationCompression:
 
     min_refs: int = 1000
     level: int = 3
+    max_samples: int = locations.MAX_SAMPLES
+    max_dictionary_bytes: int = locations.DICTIONARY_SIZE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,9 +183,14 @@ def _train(parts: list[ChunkRefs], compression: LocationCompression) -> bytes | 
         return None
     column = Ragged.concat(virtual)
     column = column.take(column.length <= locations.MAX_LENGTH)
-    step = max(1, len(column) // locations.MAX_SAMPLES)
+    step = max(1, len(column) // max(compression.max_samples, 1))
     samples = column.take(np.arange(0, len(column), step, dtype=np.int64)).tolist()
-    return locations.train([sample for sample in samples if sample is not None])
+    return locations.train(
+        [sample for sample in samples if sample is not None],
+        level=compression.level,
+        max_samples=compression.max_samples,
+        max_size=compression.max_dictionary_bytes,
+    )
 
 
 def _ref_rows(
