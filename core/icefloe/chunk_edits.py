@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ type Mask = NDArray[np.bool_]
 
 _RECENT = 8192
 """Edits kept one by one before they become columns."""
+_REVISIONS = count(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,8 +100,8 @@ class ChunkEdits:
         self._rank = rank
         self._recent: dict[Coordinates, ChunkRef | None] = {}
         self._runs: list[EditColumns] = []
-        self.revision = 0
-        """Grows with every edit."""
+        self.revision = next(_REVISIONS)
+        """Names this state of these edits: no other ever has it, in this process."""
 
     def __bool__(self) -> bool:
         return bool(self._recent or self._runs)
@@ -107,7 +109,7 @@ class ChunkEdits:
     def set(self, coords: Coordinates, ref: ChunkRef | None) -> None:
         """Write a reference, or delete it with None."""
         self._recent[coords] = ref
-        self.revision += 1
+        self.revision = next(_REVISIONS)
         if len(self._recent) >= _RECENT:
             self._settle()
 
@@ -115,7 +117,7 @@ class ChunkEdits:
         """Many edits, later than all so far."""
         self._settle()
         self._push(edits)
-        self.revision += 1
+        self.revision = next(_REVISIONS)
 
     def find(self, coords: Coordinates) -> tuple[bool, ChunkRef | None]:
         """Whether there is an edit of the chunk, and its reference unless it is deleted."""

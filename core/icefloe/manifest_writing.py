@@ -25,7 +25,7 @@ from icefloe.format.snapshot import ManifestFiles
 from icefloe.splitting import automatic_split, cells, split_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -128,7 +128,7 @@ class ManifestWriter:
         node: Node,
         old: ManifestRefs,
         edits: EditColumns,
-        revision: int,
+        revision: Hashable,
         *,
         tidy: bool = False,
     ) -> ManifestRefs:
@@ -138,7 +138,7 @@ class ManifestWriter:
             node: the array.
             old: the manifests it has.
             edits: what was written and deleted.
-            revision: tells one state of the edits from another.
+            revision: names this state of the edits, and no other one.
             tidy: cut manifests that lie in several cells, and join those that share one, even where
                 nothing was edited.
         """
@@ -191,7 +191,7 @@ class ManifestWriter:
         source: NDArray[np.int64],
         old: ManifestRefs,
         sizes: Sizes,
-        state: tuple[int, ...],
+        state: Hashable,
     ) -> list[_Written]:
         """One manifest for each cell that has references."""
         written: list[_Written] = []

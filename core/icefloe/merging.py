@@ -100,7 +100,7 @@ class _Join:
         self._staged = staged
         self._view = view
         self._writer = writer
-        self._revision = hash(frozenset(item.id for item in staged))
+        self._revision = frozenset(item.id for item in staged)
         self._known: dict[tuple[SnapshotId, NodeId], _Cells | None] = {}
 
     def array(self, node_id: NodeId) -> Node:

@@ -8,6 +8,7 @@ import pytest
 import zarr
 
 from icefloe import (
+    ConflictDetector,
     ConflictError,
     InvalidInputError,
     MemoryStorage,
@@ -404,3 +405,17 @@ def test_metadata_that_cannot_be_stored_is_refused_before_anything_changes(repo,
         session.set_node("/a", text)
     assert caught.value.kind == "invalid-zarr-metadata"
     assert not session.has_uncommitted_changes
+
+
+def test_what_a_failed_commit_wrote_is_not_taken_for_later_edits(repo):
+    create(repo)
+    session, rival = repo.writable_session("main"), repo.writable_session("main")
+    rival.set_node("/g", GROUP)
+    rival.commit("rival")
+    zarr.open_array(session.store, path="a")[:] = 1
+    with pytest.raises(ConflictError):
+        session.commit("ones")
+    session.discard_changes()
+    zarr.open_array(session.store, path="a")[:] = 2
+    session.commit("twos", rebase_with=ConflictDetector())
+    assert set(zarr.open_array(session.store, path="a")[:].tolist()) == {2}
