@@ -45,10 +45,11 @@ class ChunkReader:
         """Bytes of a chunk, counted from the chunk's own beginning."""
         if length <= 0:
             return b""
-        name = f"{ref.chunk_id}/{ref.offset + start}+{length}"
+        key = f"chunks/{ref.chunk_id}"
+        name = f"{key}/{ref.offset + start}+{length}"
         cached = self._cache.get(name)
         if cached is None:
-            cached = await self._join(f"chunks/{ref.chunk_id}", ref.offset + start, length)
+            cached = await self._join(key, ref.offset + start, length)
             self._cache.put(name, cached, len(cached))
         return cached
 

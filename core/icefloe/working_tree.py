@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from icefloe.virtual import Containers, VirtualReader
 
 WHOLE = slice(None)
+_KNOWN_NODES = 1000
+"""Nodes of the base that are kept decoded."""
 
 
 class SessionMode(Enum):
@@ -88,6 +90,7 @@ class WorkingTree:
         self._settings = effective(context.config)
         self._mode = mode
         self._view = View(snapshot, ChangeSet())
+        self._known: tuple[Snapshot, dict[str, Node | None]] = snapshot, {}
         self._reader = ChunkReader(
             context.assets.storage, cache_bytes=self._settings.chunk_cache_bytes
         )
@@ -117,7 +120,17 @@ class WorkingTree:
 
     def node(self, path: str) -> Node | None:
         """The group or array at a path, with this session's changes."""
-        return self._view.node(path)
+        view = self._view
+        if path in view.changes.nodes or view.changes.adopted:
+            return view.node(path)
+        # Every chunk that is read asks for its array.
+        base, known = self._known
+        if base is not view.base or len(known) >= _KNOWN_NODES:
+            known = {}
+            self._known = view.base, known
+        if path not in known:
+            known[path] = view.node(path)
+        return known[path]
 
     def paths(self, below: str = "/") -> list[str]:
         """Paths of all nodes under `below`, itself left out, in byte order."""
@@ -202,44 +215,38 @@ class WorkingTree:
 
     def chunk_ref_sync(self, path: str, coords: Coordinates) -> ChunkRef | None:
         """`chunk_ref`, blocking."""
-        found, ref, candidates = self._look_up(path, coords)
-        for manifest_id in candidates if not found else ():
+        ref, candidates = self._look_up(path, coords)
+        for manifest_id, node_id in candidates:
             payload = self._assets.manifest_payload_sync(manifest_id)
-            ref = self._in_payload(payload, manifest_id, path, coords)
+            ref = lookup.find_ref(payload, node_id, coords, name=f"manifests/{manifest_id}")
             if ref is not None:
                 break
         return ref
 
     async def chunk_ref(self, path: str, coords: Coordinates) -> ChunkRef | None:
         """Where a chunk is; None if it was never written."""
-        found, ref, candidates = self._look_up(path, coords)
-        for manifest_id in candidates if not found else ():
+        ref, candidates = self._look_up(path, coords)
+        for manifest_id, node_id in candidates:
             payload = await self._assets.manifest_payload(manifest_id)
-            ref = self._in_payload(payload, manifest_id, path, coords)
+            ref = lookup.find_ref(payload, node_id, coords, name=f"manifests/{manifest_id}")
             if ref is not None:
                 break
         return ref
 
     def _look_up(
         self, path: str, coords: Coordinates
-    ) -> tuple[bool, ChunkRef | None, list[ManifestId]]:
-        """Whether our changes settle it, what they say, and the manifests to ask otherwise."""
+    ) -> tuple[ChunkRef | None, list[tuple[ManifestId, NodeId]]]:
+        """What our changes say of a chunk, and the manifests to ask where they say nothing."""
         node = self.node(path)
         if node is None or node.array is None or not _in_grid(node.array, coords):
-            return True, None, []
+            return None, []
         edits = self._view.changes.chunks.get(node.id)
         found, ref = edits.find(coords) if edits is not None else (False, None)
         if found:
-            return True, ref, []
+            return ref, []
         manifests = node.array.manifests
         rows = manifests.covering(coords).tolist()
-        return False, None, [ManifestId(manifests.object_id[row].tobytes()) for row in rows]
-
-    def _in_payload(
-        self, payload: bytes, manifest_id: ManifestId, path: str, coords: Coordinates
-    ) -> ChunkRef | None:
-        node_id = self._existing(path).id
-        return lookup.find_ref(payload, node_id, coords, name=f"manifests/{manifest_id}")
+        return None, [(ManifestId(manifests.object_id[row].tobytes()), node.id) for row in rows]
 
     async def get_chunk(self, path: str, coords: Coordinates, part: slice = WHOLE) -> bytes | None:
         """Bytes of a chunk, or a part of them (step 1); None if it was never written."""

@@ -405,3 +405,12 @@ async def test_stores_of_two_writable_sessions_are_not_equal(store):
     other = Repository.create(MemoryStorage()).writable_session("main").store
     assert store == store.session.store
     assert store != other
+
+
+async def test_a_session_reads_on_after_its_commit(store):
+    assert await store.get("b/zarr.json") is None
+    await store.set("b/zarr.json", cpu.Buffer.from_bytes(array(1)))
+    await store.set("b/c/0", cpu.Buffer.from_bytes(DATA))
+    store.session.commit("written")
+    assert (await store.get("b/zarr.json")).to_bytes() == array(1)
+    assert (await store.get("b/c/0")).to_bytes() == DATA
