@@ -129,14 +129,33 @@ class _Detection:
     def conflicts(self) -> Iterator[Conflict]:
         for move in self.log.moves:
             yield Conflict(ConflictType.MoveOperationCannotBeRebased, move.target)
-        if self.changes.moves and not _is_empty(self.log):
-            move = next(iter(self.changes.moves.values()))
-            yield Conflict(ConflictType.MoveOperationCannotBeRebased, move.target)
+        yield from self._our_moves()
         self.names = self._paths()
         yield from self._new_nodes()
         yield from self._updated_nodes()
         yield from self._chunks()
         yield from self._deleted_nodes()
+
+    def _our_moves(self) -> Iterator[Conflict]:
+        """Our moves stand only where they did nothing to what moves, or to where it goes."""
+        moves = self.changes.moves
+        if not moves:
+            return
+        log = self.log
+        touched = log.updated_arrays | log.updated_groups | log.deleted_arrays | log.deleted_groups
+        nodes = self.after.nodes
+        for node_id, move in moves.items():
+            taken = nodes.row(move.target)
+            is_rival = taken is not None and nodes[taken].id not in moves
+            above = paths.parent(move.target)
+            homeless = above not in self.changes.nodes and nodes.row(above) is None
+            if node_id in touched or is_rival or homeless:
+                yield Conflict(ConflictType.MoveOperationCannotBeRebased, move.target)
+        sources = {move.source for move in moves.values()}
+        new = rows_with_ids(nodes, log.new_arrays | log.new_groups)
+        for path in nodes.path.take(new).texts():
+            if not sources.isdisjoint(paths.ancestors(path)):
+                yield Conflict(ConflictType.MoveOperationCannotBeRebased, path)
 
     def _paths(self) -> dict[NodeId, str]:
         """Where our touched nodes of the base stand, for the reader of a conflict."""
@@ -215,18 +234,3 @@ def detect(
 ) -> list[Conflict]:
     """Conflicts of our changes with one commit of theirs, which led from `before` to `after`."""
     return list(_Detection(changes, log, before, after).conflicts())
-
-
-def _is_empty(log: TransactionLog) -> bool:
-    return not any(
-        (
-            log.new_groups,
-            log.new_arrays,
-            log.deleted_groups,
-            log.deleted_arrays,
-            log.updated_arrays,
-            log.updated_groups,
-            log.updated_chunks,
-            log.moves,
-        )
-    )

@@ -88,7 +88,9 @@ def _drop_chunks(changes: ChangeSet, conflicts: Sequence[Conflict], base: Snapsh
             continue
         edits = changes.chunks[base.nodes[row].id]
         columns = edits.columns()
-        lost = np.array(conflict.conflicted_chunks, np.uint32).reshape(-1, columns.index.shape[1])
+        chunks = conflict.conflicted_chunks or []
+        # The rank cannot be left to numpy: coordinates in an array without dimensions are empty.
+        lost = np.array(chunks, np.uint32).reshape(len(chunks), columns.index.shape[1])
         edits.replace(columns.take(~rows_in(columns.index, lost)))
 
 

@@ -63,6 +63,9 @@ def merge_snapshots(
             publication = _merged(context, writer, branch, ids, message, metadata, write_key)
             return str(repo.register(publication))
         except ConflictError as error:
+            # Another attempt at this write may be what stands in the way.
+            if write_key is not None and (found := repo.find_write(write_key, branch)):
+                return found
             if error.kind != "branch-moved" or failed == _ATTEMPTS:
                 raise
         Attempts().wait(failed)

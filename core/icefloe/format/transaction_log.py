@@ -72,8 +72,9 @@ class TransactionLog:
         """Both logs as one, under this log's id: the union of every list."""
         chunks = dict(self.updated_chunks)
         for node_id, coords in later.updated_chunks.items():
-            mine = chunks.get(node_id)
-            chunks[node_id] = coords if mine is None else union_of_coordinates([mine, coords])
+            # The official client lists an array whose chunks it all left to others, without any.
+            parts = [it for it in (chunks.get(node_id), coords) if it is not None and len(it)]
+            chunks[node_id] = union_of_coordinates(parts) if parts else coords
         lists = {name: getattr(self, name) | getattr(later, name) for name in ID_LISTS}
         return replace(self, **lists, updated_chunks=chunks, moves=self.moves + later.moves)
 
