@@ -1,4 +1,4 @@
-"""Run all benchmarks: `python -m benchmarks [--check] [--json FILE]`."""
+"""Run benchmarks: `python -m benchmarks [NAME ...] [--check] [--json FILE]`; all without a name."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks import metadata_files
+from benchmarks import garbage_collection, metadata_files
 from benchmarks.report import table
+
+SUITES = {"metadata": metadata_files.run, "gc": garbage_collection.run}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}")
     parser.add_argument("--check", action="store_true", help="exit 1 if a bar is missed")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     arguments = parser.parse_args()
-    results = list(metadata_files.run())
+    if unknown := set(arguments.names) - SUITES.keys():
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
+    names = arguments.names or SUITES
+    results = [item for name in names for item in SUITES[name]()]
     print(table(results))
     if arguments.json:
         arguments.json.write_text(json.dumps([item.as_json() for item in results], indent=2))

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from icefloe import errors
+from icefloe import Conflict, ConflictType, RebaseFailedError, errors
 from icefloe.errors import IcefloeError
 
 TREE = {
@@ -29,7 +29,16 @@ def descendants(cls):
 
 
 def test_the_tree_has_these_errors_and_no_others():
-    assert descendants(IcefloeError) - {"IcefloeError"} == TREE.keys()
+    assert descendants(IcefloeError) - {"IcefloeError", "RebaseFailedError"} == TREE.keys()
+    assert RebaseFailedError.__bases__ == (errors.ConflictError,)
+
+
+def test_a_failed_rebase_travels_with_its_conflicts():
+    conflict = Conflict(ConflictType.ChunkDoubleUpdate, "/a", [[0, 1]])
+    error = pickle.loads(pickle.dumps(RebaseFailedError("1CECHNKREP0F1RSTCMT0", [conflict])))
+    assert error.conflicts == [conflict]
+    assert (error.kind, error.snapshot) == ("rebase-failed", "1CECHNKREP0F1RSTCMT0")
+    assert "ChunkDoubleUpdate at /a, chunks (0, 1)" in str(error)
 
 
 @pytest.mark.parametrize("name", TREE)

@@ -2,6 +2,7 @@
 
 IcefloeError
 ├── ConflictError          someone else wrote first: refresh or rebase, then try again
+│   └── RebaseFailedError      (in `conflicts`) the changes conflict, and nobody gives way
 ├── NotFoundError          (also KeyError) create it, or ask for another
 ├── AlreadyExistsError     pick another name, or use what is there
 ├── ReadOnlyError          the repository, session or store takes no writes

@@ -7,6 +7,7 @@ import os
 import re
 import time
 import uuid
+from bisect import bisect_left
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -175,20 +176,27 @@ def walk(root: str, prefix: str, start_after: str | None) -> Iterator[Run]:
 
 def _walk(root: str, base: str, prefix: str, start_after: str) -> Iterator[Run]:
     folder = f"{root}/{base}"
+    files: list[str] = []
+    folders: list[str] = []
     try:
         scan = Scan(folder, time.time_ns(), os.stat(folder).st_mtime_ns)
         with os.scandir(folder) as entries:
-            # A folder sorts with its slash, as the keys below it do: "a-b" comes before "a/b".
-            names = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
+            for entry in entries:
+                if entry.is_dir():
+                    # It sorts with its slash, as the keys below it do: "a-b" comes before "a/b".
+                    folders.append(f"{entry.name}/")
+                else:
+                    files.append(entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return
-    names = _chosen(names, base, prefix, start_after)
+    files = _chosen(files, base, prefix, start_after)
     done = 0
-    for at in [at for at, name in enumerate(names) if name.endswith("/")]:
-        yield Run(base, names[done:at], scan)
-        yield from _walk(root, base + names[at], prefix, start_after)
-        done = at + 1
-    yield Run(base, names[done:] if done else names, scan)
+    for name in _chosen(folders, base, prefix, start_after):
+        at = bisect_left(files, name, done)
+        yield Run(base, files[done:at], scan)
+        yield from _walk(root, base + name, prefix, start_after)
+        done = at
+    yield Run(base, files[done:] if done else files, scan)
 
 
 def _chosen(names: list[str], base: str, prefix: str, start_after: str) -> list[str]:

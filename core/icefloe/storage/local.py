@@ -106,21 +106,19 @@ class LocalDriver:
         return _LocalPages(self, walk(self._root, prefix, start_after))
 
     async def info(self, key: str) -> ObjectInfo:
-        return self.look_up(key)
-
-    def look_up(self, key: str) -> ObjectInfo:
         with self._reading(key):
             status = os.stat(self._path(key))
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError
         return _object_info(key, status)
 
-    def look_up_file(self, key: str) -> ObjectInfo:
-        """As `look_up`, in half the time, of a key that was found to be a file."""
+    def status(self, key: str) -> os.stat_result:
+        """Of a key that was found to be a file."""
         try:
-            return _object_info(key, os.stat(f"{self._root}/{key}"))
-        except OSError:
-            return self.look_up(key)
+            return os.stat(f"{self._root}/{key}")
+        except OSError as error:
+            with self._reading(key):
+                raise error
 
     async def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
         failures = {}
@@ -197,7 +195,11 @@ class LocalDriver:
 
 
 def _object_info(key: str, status: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+    return ObjectInfo(key, status.st_size, _modified(status))
+
+
+def _modified(status: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(status.st_mtime, UTC)
 
 
 class _LocalPages:
@@ -220,7 +222,8 @@ class _LocalPages:
         """Those that were not deleted while the listing was under way."""
         for name in run.names:
             with suppress(NotFoundError):
-                yield self._driver.look_up_file(run.base + name)
+                key = run.base + name
+                yield _object_info(key, self._driver.status(key))
 
 
 class _ListedFile(ObjectInfo):
@@ -229,37 +232,39 @@ class _ListedFile(ObjectInfo):
     Raises NotFoundError then if the file is gone.
     """
 
-    __slots__ = ("_driver", "_found")
+    __slots__ = ("_driver", "_known")
     _driver: LocalDriver
-    _found: ObjectInfo
+    _known: os.stat_result
 
     def __init__(self, driver: LocalDriver, key: str) -> None:
         _set(self, "key", key)
         _set(self, "_driver", driver)
 
-    # The fields of the base class, which has slots for them, stay empty.
+    # The base class has slots of these names, which stay empty.
     @property
     def size(self) -> int:
-        return self._info.size
+        return self._status.st_size
 
     @property
     def modified(self) -> datetime:
-        return self._info.modified
+        return _modified(self._status)
 
     @property
+    def _status(self) -> os.stat_result:
+        status = getattr(self, "_known", None)
+        if status is None:
+            status = self._driver.status(self.key)
+            _set(self, "_known", status)
+        return status
+
     def _info(self) -> ObjectInfo:
-        try:
-            return self._found
-        except AttributeError:
-            found = self._driver.look_up_file(self.key)
-            _set(self, "_found", found)
-            return found
+        return _object_info(self.key, self._status)
 
     def __eq__(self, other: object) -> bool:
-        return self._info == (other._info if isinstance(other, _ListedFile) else other)
+        return self._info() == (other._info() if isinstance(other, _ListedFile) else other)
 
     def __hash__(self) -> int:
-        return hash(self._info)
+        return hash(self._info())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ObjectInfo, (self.key, self.size, self.modified)
