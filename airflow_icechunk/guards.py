@@ -1,0 +1,120 @@
+"""Guards: what must hold of a snapshot before a branch may move to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.module_loading import import_string
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+if TYPE_CHECKING:
+    from icefloe import Diff, Repository, Session
+
+type Guard = Callable[[Session, Session, Diff], Any]
+"""Takes the branch as it is, the snapshot to publish, and what that changes; raises to refuse."""
+
+
+class PublishRefusedError(AirflowFailException):
+    """A guard refused: a retry would not change that, so none is made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A snapshot that wants to be published, beside the branch as it is."""
+
+    before: Session
+    after: Session
+    diff: Diff
+    metadata: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, repository: Repository, branch: str, snapshot_id: str) -> Candidate:
+        published = {item.id for item in repository.ancestry(branch=branch)}
+        staged = [*repository.ancestry(snapshot_id=snapshot_id)]
+        base = next(item.id for item in staged if item.id in published)
+        return cls(
+            before=repository.readonly_session(branch),
+            after=repository.readonly_session(snapshot_id=snapshot_id),
+            diff=repository.diff(from_snapshot_id=base, to_snapshot_id=snapshot_id),
+            metadata=staged[0].metadata,
+        )
+
+
+def check_changed(candidate: Candidate, allowed: Sequence[str]) -> None:
+    """Refuse changes to anything but these paths.
+
+    :param allowed: patterns such as ``/t2m`` or ``/daily/*``, where ``*`` also crosses slashes.
+    """
+    patterns = [f"/{pattern.strip('/')}" for pattern in allowed]
+    wrong = sorted(
+        path
+        for path in changed_paths(candidate.diff)
+        if not any(fnmatchcase(path, pattern) for pattern in patterns)
+    )
+    if wrong:
+        raise PublishRefusedError(f"it changes what it may not: {_told(wrong)}")
+
+
+def check_no_shrink(candidate: Candidate) -> None:
+    """Refuse to delete an array or to make one smaller than it is on the branch."""
+    wrong = []
+    for path in candidate.before.paths():
+        before, after = shape(candidate.before, path), shape(candidate.after, path)
+        if before is None:
+            continue
+        if after is None:
+            wrong.append(f"{path} is gone")
+        elif len(before) != len(after) or any(
+            new < old for old, new in zip(before, after, strict=True)
+        ):
+            wrong.append(f"{path} goes from {list(before)} to {list(after)}")
+    if wrong:
+        raise PublishRefusedError(f"arrays would shrink: {_told(wrong)}")
+
+
+def check_metadata(candidate: Candidate, required: Mapping[str, Any] | Sequence[str]) -> None:
+    """Refuse a snapshot whose metadata lacks a key, or has another value under it."""
+    if isinstance(required, Mapping):
+        wrong = [key for key, value in required.items() if candidate.metadata.get(key) != value]
+    else:
+        wrong = [key for key in required if key not in candidate.metadata]
+    if wrong:
+        raise PublishRefusedError(f"metadata is missing or wrong: {_told(sorted(wrong))}")
+
+
+def check_guard(candidate: Candidate, guard: Guard | str) -> None:
+    """Ask a function of the user: it raises, or returns False, to refuse."""
+    function: Guard = import_string(guard.replace(":", ".")) if isinstance(guard, str) else guard
+    if function(candidate.before, candidate.after, candidate.diff) is False:
+        raise PublishRefusedError(f"the guard {getattr(function, '__name__', guard)} refused it")
+
+
+def changed_paths(diff: Diff) -> set[str]:
+    """Paths of all that was created, changed, moved or deleted."""
+    return {
+        *diff.new_groups,
+        *diff.new_arrays,
+        *diff.updated_groups,
+        *diff.updated_arrays,
+        *diff.deleted_groups,
+        *diff.deleted_arrays,
+        *diff.chunk_index,
+        *(path for move in diff.moved_nodes for path in move),
+    }
+
+
+def shape(session: Session, path: str) -> tuple[int, ...] | None:
+    """The shape of an array; None if there is no array."""
+    node = session.node(path)
+    if node is None or node.array is None:
+        return None
+    return tuple(json.loads(node.user_data)["shape"])
+
+
+def _told(items: Sequence[str]) -> str:
+    more = "" if len(items) <= 10 else f" and {len(items) - 10} more"
+    return ", ".join(items[:10]) + more

@@ -1,0 +1,330 @@
+"""Operators that keep a repository small and healthy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_icechunk.garbage import may_have_garbage
+from airflow_icechunk.operators.icechunk import IcechunkOperator
+from airflow_icechunk.task_runs import TaskRun
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from airflow.sdk import Context
+
+type Level = Literal["metadata", "objects", "data"]
+
+type Age = timedelta | datetime | str
+"""How long ago, or a time; as a text, seconds or an ISO 8601 time."""
+
+
+class VerificationFailedError(AirflowFailException):
+    """The repository is damaged: a retry would not change that, so none is made."""
+
+
+class IcechunkExpireSnapshotsOperator(IcechunkOperator):
+    """Release old snapshots from the history; return how many, and which branches and tags went.
+
+    Where there is nothing to release, the repository is left untouched. Their files go with the
+    next garbage collection.
+
+    :param older_than: an age, or a time. (templated)
+    :param keep_last: how many snapshots every branch keeps whatever their age. (templated)
+    :param branches: expire these alone; None means all. (templated)
+    :param delete_expired_branches: delete branches whose tip is older; never ``main``.
+    :param delete_expired_tags: delete tags whose snapshot is older; their names stay taken.
+    :param dry_run: count, but change nothing.
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *IcechunkOperator.template_fields,
+        "older_than",
+        "keep_last",
+        "branches",
+    )
+
+    def __init__(
+        self,
+        *,
+        older_than: Age,
+        keep_last: int | str | None = None,
+        branches: Collection[str] | None = None,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+        dry_run: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.older_than = older_than
+        self.keep_last = keep_last
+        self.branches = branches
+        self.delete_expired_branches = delete_expired_branches
+        self.delete_expired_tags = delete_expired_tags
+        self.is_dry_run = dry_run
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "older_than": as_time(self.older_than),
+            "keep_last": None if self.keep_last in (None, "") else int(self.keep_last or 0),
+            "branches": self.branches,
+            "delete_expired_branches": self.delete_expired_branches,
+            "delete_expired_tags": self.delete_expired_tags,
+        }
+        result = self.repository.expire_snapshots(**arguments, dry_run=True)
+        found = result.released_snapshots or result.deleted_branches or result.deleted_tags
+        if found and not self.is_dry_run:
+            result = self.repository.expire_snapshots(**arguments, dry_run=False)
+        return {
+            "released_snapshots": len(result.released_snapshots),
+            "deleted_branches": [*result.deleted_branches],
+            "deleted_tags": [*result.deleted_tags],
+            "dry_run": self.is_dry_run,
+        }
+
+
+class IcechunkGarbageCollectOperator(IcechunkOperator):
+    """Delete what no branch, tag or young snapshot needs; return what was deleted.
+
+    A write that takes longer than ``grace`` may lose what it uploaded first: let no writer take
+    that long. The result is ``{"skipped": True}`` where nothing can have become garbage since the
+    last collection.
+
+    :param grace: how old an object must be. (templated)
+    :param skip_unchanged: do nothing where the log of operations shows no change that could leave
+        garbage since the last collection. Uploads of writers that never committed wait, too.
+    :param force: accept a grace period of less than a day.
+    :param dry_run: count, but delete nothing.
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    template_fields: Sequence[str] = (*IcechunkOperator.template_fields, "grace")
+
+    def __init__(
+        self,
+        *,
+        grace: timedelta | str = timedelta(days=7),
+        skip_unchanged: bool = True,
+        force: bool = False,
+        dry_run: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.grace = grace
+        self.skip_unchanged = skip_unchanged
+        self.force = force
+        self.is_dry_run = dry_run
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        cutoff = as_time(self.grace)
+        grace = datetime.now(UTC) - cutoff
+        if self.skip_unchanged and not may_have_garbage(self.repository.ops_log(), grace):
+            self.log.info("nothing has changed since the last collection")
+            return {"skipped": True, "dry_run": self.is_dry_run}
+        summary = self.repository.garbage_collect(
+            delete_object_older_than=cutoff, dry_run=self.is_dry_run, force=self.force
+        )
+        counts = asdict(summary)
+        failed = counts["objects_failed_to_delete"]
+        if failed:
+            raise RuntimeError(
+                f"{failed} objects could not be deleted: {'; '.join(summary.delete_errors)}"
+            )
+        return {"skipped": False, **{name: counts[name] for name in _GC_COUNTS}}
+
+
+_GC_COUNTS = (
+    "bytes_deleted",
+    "chunks_deleted",
+    "manifests_deleted",
+    "snapshots_deleted",
+    "transaction_logs_deleted",
+    "dry_run",
+)
+
+
+class IcechunkVerifyOperator(IcechunkOperator):
+    """Read the repository as a doubting reader would; return how much is wrong, by severity.
+
+    Findings are logged. Errors fail the task, without a retry.
+
+    :param level: ``metadata`` reads all metadata files; ``objects`` also compares the chunk objects
+        with all references; ``data`` also reads and decodes all chunks. (templated)
+    :param fail_on: the least severity that fails the task: ``error`` or ``warning``.
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    template_fields: Sequence[str] = (*IcechunkOperator.template_fields, "level")
+
+    def __init__(
+        self,
+        *,
+        level: Level = "metadata",
+        fail_on: Literal["error", "warning"] = "error",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.level = level
+        self.fail_on = fail_on
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        counts = Counter[str]()
+        for finding in self.repository.verify(level=self.level):
+            counts[finding.severity] += 1
+            if counts[finding.severity] <= _SHOWN:
+                self.log.warning(
+                    "%s in %s: %s; %s",
+                    finding.severity,
+                    finding.file,
+                    finding.message,
+                    finding.what_to_do,
+                )
+        failing = counts["error"] + (counts["warning"] if self.fail_on == "warning" else 0)
+        if failing:
+            raise VerificationFailedError(f"{failing} things are wrong with the repository")
+        return {"level": self.level, **{name: counts[name] for name in ("error", "warning")}}
+
+
+_SHOWN = 100
+"""Findings of one severity that are logged."""
+
+
+class IcechunkRewriteManifestsOperator(IcechunkOperator):
+    """Cut the manifests of a branch as the configuration says now; return the new tip.
+
+    Values stay as they are. Each attempt commits; only manifests that do not fit are rewritten.
+
+    :param branch: the branch. (templated)
+    :param message: of the commit. (templated)
+    :param metadata: any JSON, kept with the commit. (templated)
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *IcechunkOperator.template_fields,
+        "branch",
+        "message",
+        "metadata",
+    )
+
+    def __init__(
+        self,
+        *,
+        branch: str = "main",
+        message: str = "Rewrite manifests",
+        metadata: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.branch = branch
+        self.message = message
+        self.metadata = metadata
+
+    def execute(self, context: Context) -> str:
+        metadata = {**(self.metadata or {}), **TaskRun.of(context).stamp()}
+        tip = self.repository.rewrite_manifests(self.message, branch=self.branch, metadata=metadata)
+        return self.report(context, tip, branch=self.branch)
+
+
+class IcechunkRepackOperator(IcechunkOperator):
+    """Move small chunks into larger objects; return counts, and the new tip if there is one.
+
+    Values stay as they are; a second attempt finds nothing left to do.
+
+    :param branch: the branch. (templated)
+    :param arrays: paths of arrays; None means all. (templated)
+    :param message: of the commit. (templated)
+    :param metadata: any JSON, kept with the commit. (templated)
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *IcechunkOperator.template_fields,
+        "branch",
+        "arrays",
+        "message",
+        "metadata",
+    )
+
+    def __init__(
+        self,
+        *,
+        branch: str = "main",
+        arrays: Collection[str] | None = None,
+        message: str = "Repack small chunks",
+        metadata: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.branch = branch
+        self.arrays = arrays
+        self.message = message
+        self.metadata = metadata
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        summary = self.repository.repack(
+            self.branch,
+            self.arrays,
+            message=self.message,
+            metadata={**(self.metadata or {}), **TaskRun.of(context).stamp()},
+        )
+        tip = summary.snapshot_id or self.hook.branch_head(self.branch)
+        self.report(context, tip, branch=self.branch)
+        return asdict(summary)
+
+
+class IcechunkTrimOpsLogOperator(IcechunkOperator):
+    """Delete backups of the repo object that only old operations need; return counts.
+
+    :param keep: how many of the latest operations to keep, or how old ones; never less than 1,000.
+        (templated)
+    :param dry_run: count, but delete nothing.
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    template_fields: Sequence[str] = (*IcechunkOperator.template_fields, "keep")
+
+    def __init__(
+        self, *, keep: int | timedelta | str = 1000, dry_run: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.keep = keep
+        self.is_dry_run = dry_run
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        keep = self.keep if isinstance(self.keep, timedelta) else int(self.keep)
+        result = self.repository.trim_ops_log(keep=keep, dry_run=self.is_dry_run)
+        if result.failures:
+            raise RuntimeError(f"{len(result.failures)} backups could not be deleted")
+        return {
+            "backups_deleted": result.backups_deleted,
+            "bytes_deleted": result.bytes_deleted,
+            "operations_kept": result.operations_kept,
+            "dry_run": self.is_dry_run,
+        }
+
+
+def as_time(age: Age) -> datetime:
+    """The time that an age or a text stands for.
+
+    :raises ValueError: the text is neither seconds nor a time with a zone.
+    """
+    moment = _parsed(age) if isinstance(age, str) else age
+    if isinstance(moment, timedelta):
+        return datetime.now(UTC) - moment
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment} has no time zone: which moment is that?")
+    return moment
+
+
+def _parsed(text: str) -> timedelta | datetime:
+    try:
+        return timedelta(seconds=float(text))
+    except ValueError:
+        return datetime.fromisoformat(text)

@@ -1,0 +1,65 @@
+"""Operators on a repository as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_icechunk.operators.icechunk import IcechunkOperator
+from icefloe import Availability
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from icefloe import RepositoryConfig
+
+
+class IcechunkCreateRepositoryOperator(IcechunkOperator):
+    """Create the repository of the connection where there is none; return the tip of ``main``.
+
+    :param config: kept in a new repository, for all its clients; an existing one keeps its own.
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    def __init__(self, *, config: RepositoryConfig | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+
+    def execute(self, context: Context) -> str:
+        tip = self.hook.open_or_create(self.config).lookup_branch("main")
+        return self.report(context, tip, branch="main")
+
+
+class IcechunkSetStatusOperator(IcechunkOperator):
+    """Bring the repository online, make it read-only, or take it offline; return the status.
+
+    For a window without writers: set ``read_only`` before, and ``online`` in a teardown after.
+
+    :param status: ``online``, ``read_only`` or ``offline``. (templated)
+    :param reason: shown to whoever is refused. (templated)
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    template_fields: Sequence[str] = (*IcechunkOperator.template_fields, "status", "reason")
+
+    def __init__(
+        self,
+        *,
+        status: Literal["online", "read_only", "offline"] | str,
+        reason: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.status = status
+        self.reason = reason
+
+    def execute(self, context: Context) -> dict[str, str | None]:
+        known = {item.name.lower(): item for item in Availability}
+        if self.status not in known:
+            raise ValueError(f"status {self.status!r} is none of {', '.join(known)}")
+        wanted = known[self.status]
+        now = self.repository.get_status()
+        if (now.availability, now.reason) != (wanted, self.reason):
+            self.repository.set_status(wanted, self.reason)
+        return {"status": self.status, "reason": self.reason}

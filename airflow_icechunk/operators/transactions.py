@@ -1,0 +1,196 @@
+"""Operators that turn staged writes into one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_icechunk import guards
+from airflow_icechunk.operators.icechunk import IcechunkOperator
+from airflow_icechunk.staged import snapshot_id as checked
+from airflow_icechunk.staged import staged_ids
+from airflow_icechunk.task_runs import TaskRun
+from icefloe import ConflictError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_icechunk.guards import Guard
+
+
+class IcechunkBeginOperator(IcechunkOperator):
+    """Return the tip of a branch: the snapshot that all writers of a run stand on.
+
+    :param branch: the branch. (templated)
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    template_fields: Sequence[str] = (*IcechunkOperator.template_fields, "branch")
+
+    def __init__(self, *, branch: str = "main", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.branch = branch
+
+    def execute(self, context: Context) -> str:
+        return self.hook.branch_head(self.branch)
+
+
+class IcechunkCommitOperator(IcechunkOperator):
+    """Merge staged snapshots into one commit; return its id.
+
+    All of it becomes visible at once, or nothing does. The write key is made of the run and the
+    staged snapshots, so every attempt ends in the same commit, and so does a clear of this task
+    alone. Two staged snapshots that wrote the same chunk, or one that conflicts with what was
+    committed meanwhile, fail the task with ``icefloe.ConflictError``.
+
+    :param snapshot_ids: what the tasks that staged returned: one id, or a list of them; the output
+        of a mapped task will do. (templated)
+    :param branch: where to commit. None makes a staged snapshot of the result, on no branch: look
+        at it, then publish it. (templated)
+    :param message: of the commit. (templated)
+    :param metadata: any JSON, kept with the commit, beside the stamp of Dag, run, task and try.
+        (templated)
+    :param writer_task_ids: tasks whose successful instances must each have handed over a snapshot;
+        without it, an XCom that got lost goes unnoticed where the tasks are mapped.
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *IcechunkOperator.template_fields,
+        "snapshot_ids",
+        "branch",
+        "message",
+        "metadata",
+    )
+
+    def __init__(
+        self,
+        *,
+        snapshot_ids: Any,
+        branch: str | None = "main",
+        message: str = "Commit of {{ dag.dag_id }}, {{ run_id }}",
+        metadata: Mapping[str, Any] | None = None,
+        writer_task_ids: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.snapshot_ids = snapshot_ids
+        self.branch = branch
+        self.message = message
+        self.metadata = metadata
+        self.writer_task_ids = writer_task_ids
+
+    def execute(self, context: Context) -> str:
+        staged = staged_ids(self.snapshot_ids)
+        self._check_complete(context, staged)
+        run = TaskRun.of(context)
+        key = run.merge_key(*sorted(staged))
+        try:
+            snapshot_id = self.repository.merge_snapshots(
+                self.branch,
+                staged,
+                self.message,
+                {**(self.metadata or {}), **run.stamp()},
+                write_key=key,
+            )
+        except ConflictError as error:
+            error.add_note(
+                "If an earlier merge of this run was published, clear all writers, and not only "
+                "some: what the others staged is published already."
+            )
+            raise
+        self.log.info("merged %d staged snapshots into %s", len(staged), snapshot_id)
+        return self.report(context, snapshot_id, branch=self.branch, write_key=key)
+
+    def _check_complete(self, context: Context, staged: Sequence[str]) -> None:
+        if not self.writer_task_ids:
+            return
+        ti = context["ti"]
+        written = ti.get_ti_count(
+            dag_id=ti.dag_id,
+            task_ids=[*self.writer_task_ids],
+            run_ids=[ti.run_id],
+            states=["success"],
+        )
+        if len(staged) < written:
+            raise ValueError(
+                f"{written} tasks staged a write, but only {len(staged)} snapshots were handed "
+                "over: an XCom is gone. Clear the tasks that wrote"
+            )
+
+
+class IcechunkPublishOperator(IcechunkOperator):
+    """Move a branch to a staged snapshot, once the guards let it; return the tip it makes.
+
+    If the branch moved meanwhile, the snapshot is merged into it. An attempt that finds it
+    published does nothing.
+
+    :param snapshot_id: staged: what ``IcechunkCommitOperator(branch=None)`` returned. (templated)
+    :param branch: the branch. (templated)
+    :param if_moved: ``merge`` into a branch that moved meanwhile, or ``fail`` with
+        ``icefloe.ConflictError``.
+    :param allowed_arrays: patterns of the paths that may change, such as ``/t2m`` or ``/daily/*``;
+        None allows all. (templated)
+    :param forbid_shrink: refuse to delete an array or to make one smaller.
+    :param required_metadata: keys, or keys with values, that the snapshot must carry. (templated)
+    :param guard: ``guard(before, after, diff)`` or its import path: two sessions and a diff; it
+        raises, or returns False, to refuse.
+    :param icechunk_conn_id: the connection. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *IcechunkOperator.template_fields,
+        "snapshot_id",
+        "branch",
+        "allowed_arrays",
+        "required_metadata",
+    )
+
+    def __init__(
+        self,
+        *,
+        snapshot_id: Any,
+        branch: str = "main",
+        if_moved: Literal["merge", "fail"] = "merge",
+        allowed_arrays: Sequence[str] | None = None,
+        forbid_shrink: bool = False,
+        required_metadata: Mapping[str, Any] | Sequence[str] | None = None,
+        guard: Guard | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.snapshot_id = snapshot_id
+        self.branch = branch
+        self.if_moved = if_moved
+        self.allowed_arrays = allowed_arrays
+        self.forbid_shrink = forbid_shrink
+        self.required_metadata = required_metadata
+        self.guard = guard
+
+    def execute(self, context: Context) -> str:
+        snapshot_id = checked(self.snapshot_id)
+        if not self.hook.is_published(snapshot_id, self.branch):
+            self._check_guards(snapshot_id)
+            if self.if_moved == "fail":
+                self._move(snapshot_id)
+        tip = self.repository.publish(self.branch, snapshot_id)
+        return self.report(context, tip, branch=self.branch)
+
+    def _check_guards(self, snapshot_id: str) -> None:
+        candidate = guards.Candidate.of(self.repository, self.branch, snapshot_id)
+        if self.allowed_arrays is not None:
+            guards.check_changed(candidate, self.allowed_arrays)
+        if self.forbid_shrink:
+            guards.check_no_shrink(candidate)
+        if self.required_metadata is not None:
+            guards.check_metadata(candidate, self.required_metadata)
+        if self.guard is not None:
+            guards.check_guard(candidate, self.guard)
+
+    def _move(self, snapshot_id: str) -> None:
+        """Raises ConflictError unless the branch is where the staged writes started from."""
+        published = {item.id for item in self.repository.ancestry(branch=self.branch)}
+        staged = self.repository.ancestry(snapshot_id=snapshot_id)
+        base = next(item.id for item in staged if item.id in published)
+        self.repository.reset_branch(self.branch, snapshot_id, from_snapshot_id=base)

@@ -1,0 +1,222 @@
+"""Sensors: wait for a snapshot, a tag or an array, in a worker, between workers or deferred."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+
+from airflow_icechunk.conditions import ArrayReady, SnapshotArrived, TagExists, describe
+from airflow_icechunk.hooks.icechunk import IcechunkHook
+from airflow_icechunk.triggers.icechunk import IcechunkBranchTrigger, IcechunkConditionTrigger
+from icefloe import NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+    from airflow.triggers.base import BaseTrigger
+
+    from airflow_icechunk.conditions import Condition
+
+
+class IcechunkSensor(BaseSensorOperator):
+    """Base of sensors on a repository; they return what the event tells, a small mapping.
+
+    A repository that is not there yet is waited for.
+
+    :param icechunk_conn_id: the connection. (templated)
+    :param deferrable: wait in the triggerer, without a worker.
+    """
+
+    template_fields: Sequence[str] = ("icechunk_conn_id",)
+    ui_color = "#dff3fb"
+
+    def __init__(
+        self,
+        *,
+        icechunk_conn_id: str = IcechunkHook.default_conn_name,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.icechunk_conn_id = icechunk_conn_id
+        self.deferrable = deferrable
+
+    @cached_property
+    def hook(self) -> IcechunkHook:
+        return IcechunkHook(self.icechunk_conn_id)
+
+    def condition(self) -> Condition:
+        """What is waited for."""
+        raise NotImplementedError
+
+    def trigger(self) -> BaseTrigger:
+        """Who waits for it if the sensor is deferred."""
+        return IcechunkConditionTrigger(
+            icechunk_conn_id=self.icechunk_conn_id,
+            condition=describe(self.condition()),
+            poll_interval=self.poke_interval,
+        )
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        try:
+            found = self.condition().check(self.hook.repository)
+        except NotFoundError as error:
+            if error.kind != "repository-not-found":
+                raise
+            self.log.info("%s", error)
+            found = None
+        return PokeReturnValue(found is not None, found)
+
+    def execute(self, context: Context) -> Any:
+        if not self.deferrable:
+            return super().execute(context)
+        found = self.poke(context)
+        if not found:
+            self.defer(
+                trigger=self.trigger(),
+                method_name="execute_complete",
+                timeout=timedelta(seconds=self.timeout),
+            )
+        return found.xcom_value
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Go on once the trigger fired."""
+        told = dict(event)
+        if told.pop("status", None) != "success":
+            raise RuntimeError(told.get("message", "the trigger failed"))
+        return told
+
+
+class IcechunkBranchSensor(IcechunkSensor):
+    """Wait for a snapshot on a branch; return what is known of it, with its ``snapshot_id``.
+
+    :param branch: the branch; it need not be there yet. (templated)
+    :param after: wait for a snapshot after this one. Without ``contains`` or ``metadata`` it must
+        be given: which snapshot is new, a sensor cannot remember from poke to poke. (templated)
+    :param contains: wait until the branch has this snapshot in its history. (templated)
+    :param metadata: wait for a snapshot whose metadata has these values. (templated)
+    :param path: wait for a snapshot that changed something at this path or below. (templated)
+    :param icechunk_conn_id: the connection. (templated)
+    :param deferrable: wait in the triggerer, without a worker.
+    """
+
+    template_fields: Sequence[str] = (
+        *IcechunkSensor.template_fields,
+        "branch",
+        "after",
+        "contains",
+        "metadata",
+        "path",
+    )
+
+    def __init__(
+        self,
+        *,
+        branch: str = "main",
+        after: str | None = None,
+        contains: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        path: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.branch = branch
+        self.after = after
+        self.contains = contains
+        self.metadata = metadata
+        self.path = path
+
+    def condition(self) -> SnapshotArrived:
+        if not (self.after or self.contains or self.metadata):
+            raise ValueError("give after, contains or metadata: every branch has some snapshot")
+        return SnapshotArrived(
+            branch=self.branch,
+            after=self.after or None,
+            contains=self.contains or None,
+            metadata=self.metadata,
+            path=self.path or None,
+        )
+
+    def trigger(self) -> BaseTrigger:
+        condition = self.condition()
+        return IcechunkBranchTrigger(
+            icechunk_conn_id=self.icechunk_conn_id,
+            branch=condition.branch,
+            after=condition.after,
+            initial="all",
+            path=condition.path,
+            metadata=condition.metadata,
+            contains=condition.contains,
+            once=True,
+            poll_interval=self.poke_interval,
+        )
+
+
+class IcechunkTagSensor(IcechunkSensor):
+    """Wait for a tag; return what is known of its snapshot, with its ``snapshot_id``.
+
+    :param tag: the tag. (templated)
+    :param snapshot_id: what it must name; a tag that names another fails the task. (templated)
+    :param icechunk_conn_id: the connection. (templated)
+    :param deferrable: wait in the triggerer, without a worker.
+    """
+
+    template_fields: Sequence[str] = (*IcechunkSensor.template_fields, "tag", "snapshot_id")
+
+    def __init__(self, *, tag: str, snapshot_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tag = tag
+        self.snapshot_id = snapshot_id
+
+    def condition(self) -> TagExists:
+        return TagExists(tag=self.tag, snapshot_id=self.snapshot_id or None)
+
+
+class IcechunkArraySensor(IcechunkSensor):
+    """Wait for an array; return what is known of the snapshot that has it, with the ``shape``.
+
+    :param path: of the array. (templated)
+    :param branch: where to look. (templated)
+    :param min_shape: how large it must be, dimension by dimension. (templated)
+    :param max_age: how long ago it may have been changed last. (templated)
+    :param icechunk_conn_id: the connection. (templated)
+    :param deferrable: wait in the triggerer, without a worker.
+    """
+
+    template_fields: Sequence[str] = (
+        *IcechunkSensor.template_fields,
+        "path",
+        "branch",
+        "min_shape",
+        "max_age",
+    )
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        branch: str = "main",
+        min_shape: Sequence[int | str] | None = None,
+        max_age: timedelta | float | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.path = path
+        self.branch = branch
+        self.min_shape = min_shape
+        self.max_age = max_age
+
+    def condition(self) -> ArrayReady:
+        age = self.max_age
+        seconds = age.total_seconds() if isinstance(age, timedelta) else age
+        return ArrayReady(
+            path=self.path,
+            branch=self.branch,
+            min_shape=None if self.min_shape is None else [int(size) for size in self.min_shape],
+            max_age=None if seconds in (None, "") else float(seconds or 0),
+        )

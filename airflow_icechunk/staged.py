@@ -1,0 +1,49 @@
+"""Snapshot ids as they arrive from upstream tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from icefloe import InvalidInputError
+from icefloe.format.ids import SnapshotId
+
+_SHOWN = 40
+
+
+def staged_ids(value: Any) -> list[str]:
+    """The ids in an XCom: of one task, of mapped tasks, or of several tasks; each one once.
+
+    :raises ValueError: one is missing or is no snapshot id, or there is none.
+    """
+    found = [*_flat(value)]
+    if not found:
+        raise ValueError("there is no staged snapshot: the tasks upstream returned none")
+    if missing := sum(item is None for item in found):
+        raise ValueError(
+            f"{missing} of {len(found)} staged snapshots are missing: a task upstream returned "
+            "none, or its XCom is gone. Clear that task"
+        )
+    return [*dict.fromkeys(snapshot_id(item) for item in found)]
+
+
+def snapshot_id(value: Any) -> str:
+    """A snapshot id, checked.
+
+    :raises ValueError: it is none.
+    """
+    if isinstance(value, str):
+        try:
+            return str(SnapshotId.parse(value))
+        except InvalidInputError:
+            pass
+    # Whatever it is, it may be large.
+    shown = repr(value)[:_SHOWN] if isinstance(value, str | int | float) else type(value).__name__
+    raise ValueError(f"not a snapshot id: {shown}")
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
+        return [value]
+    # The XComs of mapped tasks are a lazy sequence: a slice is one request, iterating one for each.
+    return [item for part in value[:] for item in _flat(part)]

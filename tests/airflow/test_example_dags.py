@@ -1,0 +1,150 @@
+"""The example Dags run, on a database of their own."""
+
+import os
+import struct
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import icefloe
+
+# Airflow imports the test client of starlette, which wants another HTTP library.
+pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
+
+MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def empty_repo(tmp_path, connect):
+    url = str(tmp_path / "repo")
+    connect(host=url)
+    return icefloe.Repository.create(url)
+
+
+def values(repo, path):
+    store = repo.readonly_session("main").store
+    return zarr.open_array(store, path=path, mode="r")[...]
+
+
+def test_write_audit_publish(dag_of, states, empty_repo):
+    dag = dag_of("example_write_audit_publish")
+    run = dag.test(logical_date=MONDAY, mark_success_pattern=r".*\.?approve")
+    assert set(states(run).values()) == {"success"}, states(run)
+    assert values(empty_repo, "temperature")[:, 0].tolist() == [10, 11, 12]
+    # The arrays and all that was written came with one commit.
+    assert len([*empty_repo.ancestry(branch="main")]) == 2
+    (tag,) = empty_repo.list_tags()
+    assert empty_repo.lookup_tag(tag) == empty_repo.lookup_branch("main")
+
+
+def test_regions_of_several_days(dag_of, states, empty_repo):
+    for day in (5, 6):
+        run = dag_of("example_backfill_regions").test(
+            logical_date=datetime(2026, 1, day, tzinfo=UTC)
+        )
+        assert set(states(run).values()) == {"success"}, states(run)
+    rain = values(empty_repo, "rain")
+    days = sorted({*rain[:, 0].tolist()})
+    assert len(days) == 3, "two days of rain, and none on the others"
+    assert (rain[:, :1] == rain).all()
+    messages = [snapshot.message for snapshot in empty_repo.ancestry(branch="main")]
+    assert messages[:2] == ["Rain of 2026-01-06", "Rain of 2026-01-05"]
+
+
+def test_a_day_that_is_run_again_replaces_what_it_wrote(dag_of, states, empty_repo):
+    dag = dag_of("example_backfill_regions")
+    for _ in range(2):
+        run = dag.test(logical_date=datetime(2026, 1, 5, tzinfo=UTC))
+        assert set(states(run).values()) == {"success"}, states(run)
+    assert (values(empty_repo, "rain")[:, 0] > 0).sum() == 1
+
+
+def test_a_run_reads_the_new_snapshot(dag_of, states, empty_repo):
+    with empty_repo.transaction("main", message="Rain") as store:
+        array = zarr.create_array(store, name="rain", shape=(4,), chunks=(2,), dtype="f4")
+        array[:] = 2.5
+    run = dag_of("example_react_to_snapshots").test(logical_date=MONDAY)
+    assert set(states(run).values()) == {"success"}, states(run)
+    (total,) = (ti for ti in run.get_task_instances() if ti.task_id == "total")
+    assert total.xcom_pull(task_ids="total") == 10.0
+
+
+def test_the_asset_of_the_watcher_names_the_branch_and_the_path(dag_of):
+    dag = dag_of("example_react_to_snapshots")
+    (asset,) = dag.timetable.asset_condition.objects
+    assert asset.uri == "icechunk://icechunk_default/rain?branch=main"
+    (watcher,) = asset.watchers
+    classpath, arguments = watcher.trigger.serialize()
+    assert classpath == "airflow_icechunk.triggers.icechunk.IcechunkBranchTrigger"
+    assert arguments["path"] == "/rain"
+
+
+def test_maintenance(dag_of, states, empty_repo):
+    run = dag_of("example_maintenance").test(logical_date=MONDAY)
+    assert set(states(run).values()) == {"success"}, states(run)
+
+
+# Two drivers start one after the other, which a busy machine takes long for.
+@pytest.mark.timeout(400)
+def test_daily_ingest_on_spark(dag_of, states, tmp_path, connect, monkeypatch, database):
+    url = str(tmp_path / "repo")
+    connect(host=url)
+    connect("spark_default", "spark", host="local[1]")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    run = dag_of("example_daily_ingest").test(logical_date=MONDAY)
+    assert set(states(run).values()) == {"success"}, states(run)
+    repo = icefloe.Repository.open(url)
+    assert values(repo, "field")[:, 0].tolist() == [*range(100)]
+    # The empty repository, its arrays, and one commit for both jobs.
+    assert len([*repo.ancestry(branch="main")]) == 3
+    (tag,) = repo.list_tags()
+    assert repo.lookup_tag(tag) == repo.lookup_branch("main")
+
+
+def netcdf3(values, *, attribute=True):
+    """A classic NetCDF file with one variable, as bytes."""
+
+    def number(value):
+        return struct.pack(">i", value)
+
+    def text(value):
+        return number(len(value)) + value + b"\0" * (-len(value) % 4)
+
+    units = number(12) + number(1) + text(b"units") + number(2) + text(b"mm/day")
+    attributes = units if attribute else number(0) + number(0)
+    dimensions = [(b"lat", values.shape[0]), (b"lon", values.shape[1])]
+    head = b"CDF\1" + number(0) + number(10) + number(len(dimensions))
+    head += b"".join(text(name) + number(size) for name, size in dimensions)
+    head += attributes + number(11) + number(1)
+    head += text(b"rain") + number(2) + number(0) + number(1) + attributes
+    head += number(5) + number(values.size * 4)
+    return head + number(len(head) + 4) + values.astype(">f4").tobytes()
+
+
+def test_virtual_ingest(dag_of, states, tmp_path, connect, monkeypatch, database):
+    folder = tmp_path / "netcdf"
+    folder.mkdir()
+    days = [np.arange(6).reshape(2, 3) + 10 * day for day in range(3)]
+    for day, rain in enumerate(days):
+        (folder / f"rain-{day}.nc").write_bytes(netcdf3(rain, attribute=day % 2 == 0))
+    monkeypatch.setenv("NETCDF_FOLDER", str(folder))
+    monkeypatch.syspath_prepend(str(database))
+    url = str(tmp_path / "repo")
+    connect(host=url)
+    dag = dag_of("example_virtual_ingest")
+    monkeypatch.setattr(
+        sys.modules[dag.task_dict["list_batches"].python_callable.__module__], "FILES_PER_TASK", 2
+    )
+    run = dag.test(logical_date=MONDAY)
+    assert set(states(run).values()) == {"success"}, states(run)
+    assert ("transaction.add_files", 1) in states(run)
+    repo = icefloe.Repository.open(url, authorize_virtual_chunk_access={f"file://{folder}/": None})
+    assert values(repo, "rain").tolist() == [rain.tolist() for rain in days]
+    # Nothing was copied.
+    assert len(repo.readonly_session("main").all_virtual_chunk_locations()) == 3
