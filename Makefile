@@ -8,21 +8,33 @@ PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 UV ?= $(shell command -v uv)
 INSTALL := $(if $(UV),$(UV) pip install --python $(PYTHON),$(PYTHON) -m pip install)
-WORKERS ?= 0
-PYTEST := $(PYTHON) -m pytest -n $(WORKERS)
+WORKERS ?= 2
+PYTEST := $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile
 FUZZ_FILES ?= 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo check format schemas bench fuzz soak constraints clean java
+.PHONY: help test demo up down status e2e check format schemas bench fuzz soak constraints clean java
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 test: java $(INSTALLED) ## run the tests, without the slow ones
 	$(PYTEST) -m "not slow" $(ARGS)
 
 demo: java $(INSTALLED) ## create a repository, write, commit, tag, read back
 	$(PYTHON) -m demo
+
+up: java $(INSTALLED) ## start Airflow, Spark and an S3 server on this machine
+	$(PYTHON) -m stack up
+
+status: $(PYTHON) ## show what of it runs
+	@$(PYTHON) -m stack status
+
+down: $(PYTHON) ## stop it, and leave no process behind
+	$(PYTHON) -m stack down
+
+e2e: java $(INSTALLED) ## start it all, run a Dag over REST, stop it all
+	$(PYTEST) tests/stack/test_e2e.py $(ARGS)
 
 check: $(INSTALLED) ## formatting, lint, types, layers
 	$(VENV)/bin/ruff format --check .
