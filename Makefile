@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 UV ?= $(shell command -v uv)
 INSTALL := $(if $(UV),$(UV) pip install --python $(PYTHON),$(PYTHON) -m pip install)
 WORKERS ?= 2
-PYTEST := $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile
+PYTEST := $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 FUZZ_FILES ?= 20000
 
 .DEFAULT_GOAL := help

@@ -1,8 +1,19 @@
 """Fixtures that every suite may use: the servers, each started once, when first asked for."""
 
+from pathlib import Path
+
 import pytest
 
 import servers
+
+TESTS = Path(__file__).parent
+LAST = {"airflow", "spark", "stack"}
+
+
+def pytest_collection_modifyitems(items):
+    # Spark and Airflow leave threads and signal handlers in their process, which the forks of
+    # later tests would inherit.
+    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] in LAST)
 
 
 @pytest.fixture(scope="session")

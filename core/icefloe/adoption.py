@@ -67,15 +67,13 @@ def outside_cells(
     if not len(manifests) or not len(gone):
         return manifests
     low, high = manifest_cells(manifests, sizes)
-    met = np.array(
-        [
-            bool(((gone >= a) & (gone <= b)).all(axis=1).any())
-            for a, b in zip(low, high, strict=True)
-        ]
-    )
-    for row in np.flatnonzero(met & (low != high).any(axis=1)).tolist():
+    met = rows_in(low, gone)
+    # Few manifests, if any, lie in several cells: only those are looked at one by one.
+    for row in np.flatnonzero((low != high).any(axis=1)).tolist():
         inside = ((gone >= low[row]) & (gone <= high[row])).all(axis=1).sum()
-        if inside < np.prod(high[row] - low[row] + 1):
+        met[row] = inside > 0
+        # As floats: the cells of a manifest without extents are more than 64 bits can count.
+        if 0 < inside < np.prod(high[row] - low[row] + 1.0):
             raise InvalidInputError(
                 "a manifest of the base reaches into cells that were not written: write those, too"
             )

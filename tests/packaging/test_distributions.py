@@ -113,10 +113,13 @@ def test_each_extra_of_icefloe_brings_its_library_and_all_brings_every_one(wheel
     assert everything == set().union(*brought.values())
 
 
-def test_the_provider_requires_icefloe_airflow_and_its_spark_provider(wheels):
+def test_the_provider_requires_icefloe_airflow_and_the_providers_it_builds_on(wheels):
     assert required(wheels["airflow_icechunk"]) == {
         "apache-airflow",
         "apache-airflow-providers-apache-spark",
+        "apache-airflow-providers-common-compat",
+        "apache-airflow-providers-standard",
+        "asgiref",
         "icefloe",
     }
 
@@ -128,7 +131,7 @@ def test_both_distributions_carry_one_version(wheels):
 
 def test_the_provider_accepts_the_icefloe_of_its_own_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert f"icefloe~={icefloe.__version__}" in project["dependencies"]
+    assert f"icefloe[zarr]~={icefloe.__version__}" in project["dependencies"]
 
 
 @pytest.mark.timeout(600)

@@ -72,8 +72,10 @@ def test_of_many_creators_one_wins(open_s3):
     fork = multiprocessing.get_context("fork")
     # Arguments to a pool are pickled, and pickles carry no secrets.
     storage = open_s3(credentials=servers.credentials)
-    with fork.Pool(8) as pool:
-        won = pool.starmap(create, [(storage, f"key{i % 4}") for i in range(32)])
+    pool = fork.Pool(8)
+    won = pool.starmap(create, [(storage, f"key{i % 4}") for i in range(32)])
+    pool.close()
+    pool.join()
     assert sum(won) == 4
 
 

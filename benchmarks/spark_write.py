@@ -1,0 +1,205 @@
+"""Many small chunks: Spark tasks that write manifests, beside official forks in a process pool.
+
+Run it with `python -m benchmarks.spark_write [--chunks N] [--regions N] [--no-official]`. Both
+sides write the same values to local disk with as many processes. The start of Spark is told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import icechunk
+import numpy as np
+import psutil
+import zarr
+
+from icefloe import Repository, RepositoryConfig
+from icefloe import spark as ice
+from icefloe.splitting import with_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+ELEMENTS = 256
+"""Of one chunk: about 600 bytes when compressed, too much for a manifest."""
+WORKERS = 2
+BAR = 0.5
+MAX_GROWTH_MB = 100
+MAX_COMMIT_SECONDS = 2.0
+
+
+def values(row: int, first: int, last: int) -> np.ndarray[Any, Any]:
+    """Some elements of a region."""
+    return np.random.default_rng([row, first]).integers(0, 2**16, last - first, dtype=np.int32)
+
+
+def compute(block: ice.Block) -> np.ndarray[Any, Any]:
+    rows, columns = block.slices
+    parts = [values(row, columns.start, columns.stop) for row in range(rows.start, rows.stop)]
+    return np.stack(parts)
+
+
+@dataclass(slots=True)
+class Memory:
+    """How far this process grew while it was watched."""
+
+    start: int = field(default_factory=lambda: psutil.Process().memory_info().rss)
+    peak: int = 0
+
+    @property
+    def growth_mb(self) -> float:
+        return (self.peak - self.start) / 2**20
+
+
+@contextmanager
+def watched() -> Iterator[Memory]:
+    memory, done = Memory(), threading.Event()
+
+    def sample() -> None:
+        while not done.wait(0.05):
+            memory.peak = max(memory.peak, psutil.Process().memory_info().rss)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield memory
+    finally:
+        done.set()
+        thread.join()
+
+
+def start_spark() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    path = os.pathsep.join(filter(None, [str(Path.cwd()), str(Path.cwd() / "core"), *sys.path]))
+    return (
+        SparkSession.builder.master(f"local[{WORKERS}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.executorEnv.PYTHONPATH", path)
+        .getOrCreate()
+    )
+
+
+def create(store: Any, chunks: int, regions: int) -> None:
+    shape = (regions, chunks // regions * ELEMENTS)
+    zarr.create_array(store, name="a", shape=shape, chunks=(1, ELEMENTS), dtype="i4")
+
+
+def ours(folder: str, chunks: int, regions: int) -> dict[str, float]:
+    config = with_rule(RepositoryConfig(), "/a", (1, chunks // regions))
+    repo = Repository.create(folder, config=config)
+    started = time.perf_counter()
+    spark = start_spark()
+    spark.sparkContext.parallelize([0], 1).map(lambda _: 0).collect()
+    ready = time.perf_counter()
+    session = repo.writable_session("main")
+    create(session.store, chunks, regions)
+    with watched() as memory:
+        staged = ice.write(spark, ice.plan(session, "a"), compute)
+        written = time.perf_counter()
+        session.commit("all")
+        committed = time.perf_counter()
+    spark.stop()
+    if staged.chunks != chunks:
+        raise AssertionError(f"{staged.chunks} chunks were written, not {chunks}")
+    return {
+        "start_s": ready - started,
+        "write_s": written - ready,
+        "commit_s": committed - written,
+        "growth_mb": memory.growth_mb,
+        "objects": float(len(os.listdir(Path(folder) / "chunks"))),
+    }
+
+
+def write_fork(fork: Any, row: int, block: int) -> Any:
+    """What one official worker does: a region, in blocks of the same size as ours."""
+    array = zarr.open_array(fork.store, path="a")
+    for first in range(0, array.shape[1], block):
+        last = min(first + block, array.shape[1])
+        array[row, first:last] = values(row, first, last)
+    return fork
+
+
+def official(folder: str, chunks: int, regions: int) -> dict[str, float]:
+    config = icechunk.RepositoryConfig.default()
+    split = {
+        icechunk.ManifestSplitCondition.AnyArray(): {
+            icechunk.ManifestSplitDimCondition.Axis(0): 1,
+            icechunk.ManifestSplitDimCondition.Any(): chunks // regions,
+        }
+    }
+    config.manifest = icechunk.ManifestConfig(
+        splitting=icechunk.ManifestSplittingConfig.from_dict(split)
+    )
+    repo = icechunk.Repository.create(icechunk.local_filesystem_storage(folder), config)
+    started = time.perf_counter()
+    session = repo.writable_session("main")
+    create(session.store, chunks, regions)
+    session.commit("empty")
+    session = repo.writable_session("main")
+    block = 32 * 2**20 // (ELEMENTS * 4) * ELEMENTS
+    with watched() as memory, ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
+        forks = [pool.submit(write_fork, session.fork(), row, block) for row in range(regions)]
+        session.merge(*(fork.result() for fork in forks))
+        written = time.perf_counter()
+        session.commit("all")
+        committed = time.perf_counter()
+    return {
+        "write_s": written - started,
+        "commit_s": committed - written,
+        "growth_mb": memory.growth_mb,
+        "objects": float(len(os.listdir(Path(folder) / "chunks"))),
+    }
+
+
+def check(folder: str, regions: int) -> None:
+    """Raises AssertionError unless the official library reads a region of ours as it was meant."""
+    repo = icechunk.Repository.open(icechunk.local_filesystem_storage(folder))
+    array = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")
+    block = 32 * 2**20 // (ELEMENTS * 4) * ELEMENTS
+    last = min(block, array.shape[1])
+    found = array[regions - 1, : 10 * ELEMENTS]
+    np.testing.assert_array_equal(found, values(regions - 1, 0, last)[: 10 * ELEMENTS])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chunks", type=int, default=10**6)
+    parser.add_argument("--regions", type=int, default=10)
+    parser.add_argument("--no-official", action="store_true", help="measure our side only")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="spark-write-") as folder:
+        mine = ours(f"{folder}/ours", given.chunks, given.regions)
+        check(f"{folder}/ours", given.regions)
+        print(json.dumps({"side": "icefloe on Spark", "chunks": given.chunks} | mine))
+        holds = mine["growth_mb"] < MAX_GROWTH_MB and mine["commit_s"] < MAX_COMMIT_SECONDS
+        if not given.no_official:
+            theirs = official(f"{folder}/official", given.chunks, given.regions)
+            print(json.dumps({"side": "official forks", "chunks": given.chunks} | theirs))
+            ratio = (mine["write_s"] + mine["commit_s"]) / (theirs["write_s"] + theirs["commit_s"])
+            print(json.dumps({"ratio": ratio, "bar": BAR}))
+            holds &= ratio <= BAR
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""The data pipeline on Spark: executors write chunks and manifests, the driver commits."""
+
+from icefloe.spark.block import Block
+from icefloe.spark.data_source import IcechunkDataSource, IcechunkSnapshotsDataSource
+from icefloe.spark.ingesting import ingest
+from icefloe.spark.planning import Plan, plan
+from icefloe.spark.row_writing import write_rows
+from icefloe.spark.slicing import write_sliced
+from icefloe.spark.transforming import pyramid, rechunk, transform
+from icefloe.spark.writing import Staged, write
+
+__all__ = [
+    "Block",
+    "IcechunkDataSource",
+    "IcechunkSnapshotsDataSource",
+    "Plan",
+    "Staged",
+    "ingest",
+    "plan",
+    "pyramid",
+    "rechunk",
+    "transform",
+    "write",
+    "write_rows",
+    "write_sliced",
+]

@@ -1,0 +1,115 @@
+"""Writing the chunks of one task: encoded, packed, and remembered by reference."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+
+from icefloe.chunk_edits import ChunkEdits
+from icefloe.config import effective
+from icefloe.errors import InvalidInputError
+from icefloe.format.chunk_refs import InlineRef
+from icefloe.packing import Packer
+from icefloe.spark.encoding import ChunkEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from icefloe.chunk_edits import Coordinates, EditColumns
+    from icefloe.session import Session
+    from icefloe.spark.chunk_grid import Box, ChunkGrid
+
+
+class ChunkWriter:
+    """Writes chunks of one array over what a session reads; the session does not change."""
+
+    def __init__(self, session: Session, path: str, grid: ChunkGrid) -> None:
+        settings = effective(session.config)
+        self._grid = grid
+        self._array = zarr.open_array(session.store, path=path.strip("/"), mode="r")
+        self._encoder = ChunkEncoder(self._array)
+        self._inline = settings.inline_chunk_threshold_bytes
+        self._packer = Packer(
+            session.context.assets,
+            max_chunk_bytes=settings.packing_max_chunk_bytes if settings.packing_enabled else 0,
+            target_bytes=settings.packing_target_bytes,
+        )
+        self._edits = ChunkEdits(len(grid.axes))
+        self._runner = asyncio.Runner()
+        # Packed chunks wait for nothing, so their tasks end at once.
+        self._runner.get_loop().set_task_factory(asyncio.eager_task_factory)
+
+    @property
+    def fill(self) -> Any:
+        return self._encoder.fill
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._encoder.dtype
+
+    def write(self, elements: Box, values: Any) -> None:
+        """Write a box of elements. Chunks that it covers in part keep the rest of their values.
+
+        Raises:
+            InvalidInputError: the values have another shape.
+        """
+        given = np.asarray(values, self.dtype)
+        shape = tuple(stop - start for start, stop in elements)
+        if given.shape not in (shape, ()):
+            raise InvalidInputError(
+                f"{given.shape} values for a block of shape {shape}", kind="wrong-block-shape"
+            )
+        whole = np.broadcast_to(given, shape)
+        chunks = self._grid.chunks(elements)
+        outer = self._grid.elements(chunks)
+        if outer != elements:
+            inner = [
+                slice(a - low, b - low) for (a, b), (low, _) in zip(elements, outer, strict=True)
+            ]
+            around = self.read(outer)
+            around[tuple(inner)] = whole
+            whole = around
+        self.write_chunks(chunks, whole)
+
+    def read(self, elements: Box) -> NDArray[Any]:
+        """What the base has there, to be changed and written."""
+        return np.array(self._array[tuple(slice(*span) for span in elements)])
+
+    def write_chunks(self, chunks: Box, values: NDArray[Any]) -> None:
+        """Write whole chunks: `values` has all their elements, as far as the array goes."""
+        try:
+            self._runner.run(self._store(self._encoded(chunks, values)))
+        except ExceptionGroup as failures:
+            first = failures.exceptions[0]
+            raise first from first.__cause__
+
+    def finish(self) -> EditColumns:
+        """Upload what is waiting; the references of all that was written."""
+        self._runner.close()
+        self._packer.flush()
+        return self._edits.columns()
+
+    def _encoded(
+        self, chunks: Box, values: NDArray[Any]
+    ) -> Iterator[tuple[Coordinates, bytes | None]]:
+        for coords, part in self._grid.cut(chunks):
+            yield coords, self._encoder.encode(values[part], self._grid.chunk_shape(coords))
+
+    async def _store(self, items: Iterator[tuple[Coordinates, bytes | None]]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for coords, data in items:
+                if data is None:
+                    self._edits.set(coords, None)
+                elif len(data) <= self._inline:
+                    self._edits.set(coords, InlineRef(data))
+                elif not group.create_task(self._upload(coords, data)).done():
+                    # Encoding never waits: let uploads report in between.
+                    await asyncio.sleep(0)
+
+    async def _upload(self, coords: Coordinates, data: bytes) -> None:
+        self._edits.set(coords, await self._packer.write(data))

@@ -1,0 +1,74 @@
+"""The data sources `icechunk` (rows of arrays) and `icechunk-snapshots` (a stream of snapshots).
+
+Register them with `spark.dataSource.register`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from icefloe.errors import InvalidInputError
+from icefloe.spark.reading import ArrayReader, FilteringReader, LongForm
+from icefloe.spark.row_sink import RowSink, RowStreamSink
+from icefloe.spark.snapshot_stream import SCHEMA, SnapshotStream
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+
+class IcechunkDataSource(DataSource):
+    """An array as a table: a column for each dimension, and one of values.
+
+    Options, for reading: `url`, `array`; `branch` (main), `tag` or `snapshot_id`; `columns`, with
+    commas; `value` (value), the name of that column; `coordinates` (true): whether dimensions show
+    their coordinate; `filters` (true): whether filters leave chunks out, for which Spark wants
+    `spark.sql.python.filterPushdown.enabled`; `storage_options` (JSON) and `credentials`
+    (module:function).
+
+    For writing, in mode append: `url`, `array`, `branch`, `storage_options`, `credentials`,
+    `columns` (the dimensions', in order), `coordinates` (those of the columns that hold coordinate
+    values), `value`, `on_duplicate` (error), `message`, `write_key`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "icechunk"
+
+    def schema(self) -> str:
+        return LongForm.of(self.options).schema()
+
+    def reader(self, schema: StructType) -> ArrayReader:
+        table = LongForm.of(self.options)
+        filters = self.options.get("filters", "true").lower() != "false"
+        return FilteringReader(table) if filters else ArrayReader(table)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise InvalidInputError("rows are written over an array in mode append")
+        return RowSink(dict(self.options))
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        return RowStreamSink(dict(self.options))
+
+
+class IcechunkSnapshotsDataSource(DataSource):
+    """New snapshots of a branch, as a stream.
+
+    Options: `url`, `branch` (main), `from` (latest, or earliest), `storage_options` (JSON) and
+    `credentials` (module:function).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "icechunk-snapshots"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> SnapshotStream:  # noqa: N802
+        return SnapshotStream(dict(self.options))

@@ -1,0 +1,72 @@
+"""The options of the data sources: text, shown in query plans, and therefore without secrets."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from icefloe.errors import InvalidInputError
+from icefloe.repository import Repository
+from icefloe.storage.settings import public
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from icefloe.session import Session
+
+    type Options = Mapping[str, str]
+
+
+def open_repository(options: Options) -> Repository:
+    """The repository of the options `url`, `storage_options` and `credentials`."""
+    given = public_options(json.loads(options.get("storage_options", "{}")))
+    credentials = options.get("credentials")
+    function = None if credentials is None else import_function(credentials)
+    return Repository.open(required(options, "url"), given, credentials=function)
+
+
+def open_session(options: Options) -> Session:
+    """What the options `branch`, `tag` or `snapshot_id` name; the tip of main without them."""
+    tag, snapshot_id = options.get("tag"), options.get("snapshot_id")
+    default = "main" if tag is None and snapshot_id is None else None
+    return open_repository(options).readonly_session(
+        options.get("branch", default), tag=tag, snapshot_id=snapshot_id
+    )
+
+
+def required(options: Options, name: str) -> str:
+    if name not in options:
+        raise InvalidInputError(f"the option {name!r} is missing", kind="missing-option")
+    return options[name]
+
+
+def names_in(options: Options, name: str) -> list[str]:
+    """The names in an option, which has commas between them."""
+    return [part.strip() for part in options.get(name, "").split(",") if part.strip()]
+
+
+def public_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Storage options, if none of them may be secret.
+
+    Raises:
+        InvalidInputError: naming those that may.
+    """
+    shared = public(options)
+    secret = {name for name, value in options.items() if shared.get(name) != value}
+    if secret:
+        raise InvalidInputError(
+            f"{', '.join(sorted(secret))} may be secret: let a credentials function or the "
+            "environment give it",
+            kind="secret-option",
+        )
+    return dict(options)
+
+
+def import_function(text: str) -> Callable[..., Any]:
+    """The function at `module:name`."""
+    module, separator, name = text.partition(":")
+    if not separator:
+        raise InvalidInputError(f"{text!r} is not MODULE:FUNCTION")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function

@@ -1,0 +1,281 @@
+"""Arrays in long form: a row for each element, with a column for each dimension and the value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import zarr
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from icefloe.errors import InvalidInputError
+from icefloe.spark.chunk_grid import ChunkGrid, blocks, clip, volume
+from icefloe.spark.coordinates import coordinate_path, coordinate_values
+from icefloe.spark.options import names_in, open_session, required
+from icefloe.spark.planning import array_node
+from icefloe.spark.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+    from pyspark.sql.datasource import Filter
+
+    from icefloe.session import Session
+    from icefloe.spark.chunk_grid import Box, Span
+    from icefloe.spark.options import Options
+
+PARTITION_ELEMENTS = 2**21
+BATCH_ROWS = 100_000
+POSITION = "bigint"
+_END = 2**63
+
+# By numpy's kind and size; unsigned numbers take the next larger type.
+_TYPES = {
+    "b1": ("boolean", pa.bool_()),
+    "i1": ("tinyint", pa.int8()),
+    "i2": ("smallint", pa.int16()),
+    "i4": ("int", pa.int32()),
+    "i8": ("bigint", pa.int64()),
+    "u1": ("smallint", pa.int16()),
+    "u2": ("int", pa.int32()),
+    "u4": ("bigint", pa.int64()),
+    "u8": ("decimal(20,0)", pa.decimal128(20, 0)),
+    "f2": ("float", pa.float32()),
+    "f4": ("float", pa.float32()),
+    "f8": ("double", pa.float64()),
+    "M8": ("timestamp_ntz", pa.timestamp("us")),
+}
+
+
+def column_type(dtype: np.dtype[Any]) -> tuple[str, pa.DataType]:
+    """The types of a column, for Spark and for Arrow.
+
+    Raises:
+        InvalidInputError: there is none for this dtype.
+    """
+    if dtype.kind in "UTO":
+        return "string", pa.string()
+    found = _TYPES.get(f"{dtype.kind}{dtype.itemsize}")
+    if found is None:
+        raise InvalidInputError(f"Spark has no column type for {dtype}", kind="unsupported-dtype")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LongForm:
+    """One array as a table.
+
+    Attributes:
+        source: the snapshot.
+        path: of the array.
+        names: of the dimensions' columns.
+        by_coordinate: which of them hold values of a coordinate; the others hold positions.
+        value: the name of the column of values.
+        columns: those that are wanted, in order.
+    """
+
+    source: Source
+    path: str
+    names: tuple[str, ...]
+    by_coordinate: tuple[bool, ...]
+    value: str
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, options: Options) -> LongForm:
+        session = open_session(options)
+        path = "/" + required(options, "array").strip("/")
+        grid = ChunkGrid.of(array_node(session, path))
+        positions = options.get("coordinates", "true").lower() == "false"
+        by_coordinate = tuple(
+            not positions and coordinate_path(session, path, axis) not in (None, path)
+            for axis in range(len(grid.axes))
+        )
+        names = tuple(name or f"dim_{axis}" for axis, name in enumerate(grid.names))
+        value = options.get("value", "value")
+        if len({*names, value}) <= len(names):
+            raise InvalidInputError(
+                f"columns {names} and {value}: name them apart with the option value"
+            )
+        columns = tuple(names_in(options, "columns")) or (*names, value)
+        if unknown := set(columns) - {*names, value}:
+            raise InvalidInputError(f"there is no column {', '.join(sorted(unknown))}")
+        source = Source.of(session.context, session.snapshot_id)
+        return cls(source, path, names, by_coordinate, value, columns)
+
+    def schema(self) -> str:
+        session = self.source.open()
+        return ", ".join(f"`{name}` {self._type(session, name)[0]}" for name in self.columns)
+
+    def axis_values(self, session: Session, axis: int) -> NDArray[Any] | None:
+        """What a dimension's column holds, by position; None if it holds the position."""
+        return coordinate_values(session, self.path, axis) if self.by_coordinate[axis] else None
+
+    def batches(self, elements: Box) -> Iterator[pa.RecordBatch]:
+        """The rows of a box of elements."""
+        session = self.source.open()
+        shape = tuple(stop - start for start, stop in elements)
+        columns = [self._column(session, name, elements, shape) for name in self.columns]
+        types = [self._type(session, name)[1] for name in self.columns]
+        count = volume(elements)
+        for start in range(0, count, BATCH_ROWS):
+            arrays = [
+                pa.array(column[start : start + BATCH_ROWS]).cast(kind)
+                for column, kind in zip(columns, types, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, list(self.columns))
+
+    def _column(
+        self, session: Session, name: str, elements: Box, shape: tuple[int, ...]
+    ) -> NDArray[Any]:
+        if name == self.value:
+            array = zarr.open_array(session.store, path=self.path.strip("/"), mode="r")
+            return _plain(np.asarray(array[tuple(slice(*span) for span in elements)]).reshape(-1))
+        axis = self.names.index(name)
+        start, stop = elements[axis]
+        values_here = self.axis_values(session, axis)
+        along = np.arange(start, stop) if values_here is None else values_here[start:stop]
+        sides = [1] * len(shape)
+        sides[axis] = shape[axis]
+        return np.broadcast_to(_plain(along).reshape(sides), shape).reshape(-1)
+
+    def _type(self, session: Session, name: str) -> tuple[str, pa.DataType]:
+        path: str | None = self.path
+        if name != self.value:
+            axis = self.names.index(name)
+            if not self.by_coordinate[axis]:
+                return POSITION, pa.int64()
+            path = coordinate_path(session, self.path, axis)
+        array = zarr.open_array(session.store, path=(path or "").strip("/"), mode="r")
+        return column_type(array.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes(InputPartition):
+    """The elements that one task reads."""
+
+    box: Box
+
+
+@dataclass
+class ArrayReader(DataSourceReader):
+    """Reads an array in long form, a task for some chunks that lie together."""
+
+    table: LongForm
+    bounds: dict[int, list[Span]] = field(default_factory=dict)
+    """What filters leave of dimensions."""
+
+    def partitions(self) -> list[InputPartition]:
+        session = self.table.source.open()
+        grid = ChunkGrid.of(array_node(session, self.table.path))
+        elements = grid.select(None)
+        for axis, spans in self.bounds.items():
+            for span in spans:
+                limits = tuple(span if at == axis else side for at, side in enumerate(elements))
+                elements = clip(elements, limits)
+        if not volume(elements):
+            return []
+        limit = PARTITION_ELEMENTS // max(grid.largest_chunk(), 1)
+        boxes = blocks(grid.chunks(elements), limit)
+        return [Boxes(clip(grid.elements(box), elements)) for box in boxes]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Without partitions, Spark asks for one that does not exist.
+        if isinstance(partition, Boxes):
+            yield from self.table.batches(partition.box)
+
+
+class FilteringReader(ArrayReader):
+    """Leaves out chunks that filters on dimensions rule out; Spark checks the rows that stay."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        session = self.table.source.open()
+        for each in filters:
+            name = getattr(each, "attribute", ("",))[0]
+            if name in self.table.names:
+                axis = self.table.names.index(name)
+                values = self.table.axis_values(session, axis)
+                span = position_bounds(each) if values is None else bounds(each, values)
+                if span is not None:
+                    self.bounds.setdefault(axis, []).append(span)
+        return filters
+
+
+def position_bounds(condition: Filter) -> Span | None:
+    """The positions that may meet a condition; None: it does not say."""
+    match condition:
+        case EqualTo(value=value) | EqualNullSafe(value=value) if value is not None:
+            return value, value + 1
+        case GreaterThan(value=value):
+            return value + 1, _END
+        case GreaterThanOrEqual(value=value):
+            return value, _END
+        case LessThan(value=value):
+            return 0, value
+        case LessThanOrEqual(value=value):
+            return 0, value + 1
+        case In(value=wanted) if wanted and None not in wanted:
+            return min(wanted), max(wanted) + 1
+        case _:
+            return None
+
+
+def bounds(condition: Filter, values: NDArray[Any]) -> Span | None:
+    """From the first to the last of the values that may meet a condition; None: it does not say."""
+    if getattr(condition, "value", None) is None:
+        return None
+    if values.dtype.kind == "f" and bool(np.isnan(values).any()):
+        # Spark orders NaN after all numbers, numpy nowhere.
+        return None
+    met = _met(condition, values)
+    if met is None:
+        return None
+    rows = np.flatnonzero(met)
+    return (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
+
+
+def _met(condition: Filter, values: NDArray[Any]) -> NDArray[np.bool_] | None:
+    match condition:
+        case In(value=wanted):
+            return np.isin(values, [_comparable(value, values) for value in wanted])
+        case EqualTo(value=value) | EqualNullSafe(value=value):
+            compare: np.ufunc = np.equal
+        case GreaterThan(value=value):
+            compare = np.greater
+        case GreaterThanOrEqual(value=value):
+            compare = np.greater_equal
+        case LessThan(value=value):
+            compare = np.less
+        case LessThanOrEqual(value=value):
+            compare = np.less_equal
+        case _:
+            return None
+    met: NDArray[np.bool_] = compare(values, _comparable(value, values))
+    return met
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """Values as Arrow takes them."""
+    if values.dtype.kind == "M":
+        return values.astype("M8[us]", copy=False)
+    if values.dtype.kind == "T":
+        return values.astype(object)
+    native: NDArray[Any] = values.astype(values.dtype.newbyteorder("="), copy=False)
+    return native
+
+
+def _comparable(value: Any, values: NDArray[Any]) -> Any:
+    return np.datetime64(value) if values.dtype.kind == "M" else value

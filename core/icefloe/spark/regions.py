@@ -1,0 +1,149 @@
+"""The manifest of one region: what its base has, with what was written over it."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.chunk_edits import rows_in
+from icefloe.config import effective
+from icefloe.errors import InvalidInputError
+from icefloe.format import manifest as manifest_file
+from icefloe.format.chunk_refs import ChunkRefs
+from icefloe.format.ids import ManifestId
+from icefloe.format.manifest import ArrayManifest, LocationCompression, Manifest
+from icefloe.spark.chunk_grid import inside
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from icefloe.chunk_edits import EditColumns
+    from icefloe.format.nodes import Node
+    from icefloe.session import Session
+    from icefloe.spark.chunk_grid import Box
+    from icefloe.spark.planning import Cell
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenManifest:
+    """A manifest in the store: all that a snapshot has to know of it."""
+
+    id: bytes
+    size: int
+    count: int
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRegion:
+    """What a task reports: no more than this crosses to the driver."""
+
+    path: str
+    cell: Cell
+    manifest: WrittenManifest | None
+    """None if the region has no chunks at all."""
+    box: Box
+    """The chunks that the cell has room for."""
+    changed: bytes
+    """One bit for each of them, in order, compressed."""
+
+    def changed_index(self) -> NDArray[np.uint32]:
+        """(n, dimensions): the chunks that were written or deleted."""
+        shape = [last - first for first, last in self.box]
+        bits = np.frombuffer(zlib.decompress(self.changed), np.uint8)
+        rows = np.flatnonzero(np.unpackbits(bits, count=int(np.prod(shape, dtype=np.int64))))
+        if not shape:
+            return np.zeros((len(rows), 0), np.uint32)
+        low = np.array([first for first, _ in self.box])
+        places: NDArray[np.int64] = np.stack(np.unravel_index(rows, shape), axis=1) + low
+        return places.astype(np.uint32)
+
+
+def base_refs(session: Session, path: str, box: Box) -> ChunkRefs:
+    """The references that an array has in a box of chunks."""
+    node = _array(session, path)
+    parts = [ChunkRefs.empty(len(box))]
+    if node.array is None:
+        return parts[0]
+    manifests = node.array.manifests
+    low, high = np.array(box, np.int64).reshape(-1, 2).T
+    known = manifests.extents.shape[1] == len(box)
+    for manifest_id, extent in zip(
+        manifests.ids(), manifests.extents.astype(np.int64), strict=True
+    ):
+        if not known or bool(((extent[:, 0] < high) & (extent[:, 1] > low)).all()):
+            refs = session.context.assets.manifest(manifest_id).array(node.id)
+            if refs is not None and len(refs):
+                parts.append(refs.take(inside(refs.index, box)))
+    return ChunkRefs.concat(parts)
+
+
+def write_region(
+    session: Session, path: str, cell: Cell, box: Box, edits: EditColumns
+) -> WrittenRegion:
+    """Write the manifest of a cell, after its chunks: the base's references, with edits over them.
+
+    Args:
+        session: at the base.
+        path: of the array.
+        cell: of its split.
+        box: the chunks of the cell.
+        edits: what was written, and what became fill value.
+    """
+    base = base_refs(session, path, box)
+    refs = ChunkRefs.concat([base.take(~rows_in(base.index, edits.index)), edits.live()]).sorted()
+    # What is fill value and was never there did not change.
+    changed = edits.index[~edits.deleted | rows_in(edits.index, base.index)]
+    manifest = write_manifest(session, path, refs)
+    return WrittenRegion(path, cell, manifest, box, _bits(changed, box))
+
+
+def write_manifest(session: Session, path: str, refs: ChunkRefs) -> WrittenManifest | None:
+    """Store references as a manifest; None if there are none."""
+    if not len(refs):
+        return None
+    assets, settings = session.context.assets, effective(session.config)
+    compression = LocationCompression(
+        min_refs=settings.location_compression_min_num_chunks,
+        level=settings.location_compression_level,
+        max_samples=settings.location_compression_max_training_samples,
+        max_dictionary_bytes=settings.location_compression_max_size_bytes,
+    )
+    array = ArrayManifest(_array(session, path).id, refs)
+    manifest = Manifest(ManifestId.random(), (array,))
+    data = manifest_file.encode(manifest, compression=compression, level=assets.level)
+    assets.put_manifests([(manifest.id, data)])
+    low, high = refs.index.min(axis=0).tolist(), refs.index.max(axis=0).tolist()
+    box = tuple((a, b + 1) for a, b in zip(low, high, strict=True))
+    return WrittenManifest(manifest.id.raw, len(data), len(refs), box)
+
+
+def read_manifest(session: Session, path: str, written: WrittenManifest | None) -> ChunkRefs:
+    """The references of an array in a manifest that `write_manifest` stored."""
+    node = _array(session, path)
+    rank = 0 if node.array is None else len(node.array.shape)
+    if written is None:
+        return ChunkRefs.empty(rank)
+    refs = session.context.assets.manifest(ManifestId(written.id)).array(node.id)
+    return ChunkRefs.empty(rank) if refs is None else refs
+
+
+def _bits(index: NDArray[np.uint32], box: Box) -> bytes:
+    shape = [last - first for first, last in box]
+    bits = np.zeros(int(np.prod(shape, dtype=np.int64)), np.bool_)
+    if shape:
+        low = np.array([first for first, _ in box])
+        bits[np.ravel_multi_index(tuple((index.astype(np.int64) - low).T), shape)] = True
+    else:
+        bits[:] = len(index) > 0
+    return zlib.compress(np.packbits(bits).tobytes())
+
+
+def _array(session: Session, path: str) -> Node:
+    node = session.node(path)
+    if node is None or node.array is None:
+        raise InvalidInputError(f"there is no array at {path} in {session.snapshot_id}")
+    return node

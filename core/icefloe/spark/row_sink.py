@@ -1,0 +1,201 @@
+"""Writing rows through the data source: tasks write chunks, one commit publishes them.
+
+Spark hands over partitions as they are, so rows of one chunk must be in one partition: repartition
+by what the chunks are cut by, or use `write_rows`, which does. A chunk in two partitions is an
+error, never a lost value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from icefloe.errors import InvalidInputError
+from icefloe.spark.options import names_in, open_repository, open_session, required
+from icefloe.spark.planning import plan_array
+from icefloe.spark.regions import read_manifest, write_manifest
+from icefloe.spark.row_writing import columns_of
+from icefloe.spark.rows import RowTarget, RowWriter, by_chunk, joined, locate
+from icefloe.spark.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from icefloe.repository import Repository
+    from icefloe.session import Session
+    from icefloe.spark.options import Options
+    from icefloe.spark.regions import WrittenManifest
+    from icefloe.spark.rows import OnDuplicate
+
+QUERY_ID = "sql.streaming.queryId"
+"""What Spark calls the id of a streaming query in the properties of its tasks."""
+
+
+@dataclass(frozen=True)
+class WrittenRows(WriterCommitMessage):
+    """Chunks that a task wrote. Their references wait in a manifest."""
+
+    base: str
+    """The snapshot that they were written over."""
+    manifest: WrittenManifest | None
+    emptied: tuple[tuple[int, ...], ...]
+    """Chunks that are all fill value now."""
+    query_id: str | None
+
+
+def row_target(options: Options) -> RowTarget:
+    """Where rows go, on the branch's tip as it is now."""
+    session = open_session({"branch": "main", **options})
+    path = "/" + required(options, "array").strip("/")
+    array = plan_array(session, path, None)
+    columns = columns_of(array, names_in(options, "columns") or None)
+    on_duplicate = options.get("on_duplicate", "error")
+    if on_duplicate not in ("error", "any"):
+        raise InvalidInputError(f"on_duplicate is 'error' or 'any', not {on_duplicate!r}")
+    return RowTarget(
+        Source.of(session.context, session.snapshot_id),
+        replace(array, cells=(), carried=()),
+        columns,
+        frozenset(names_in(options, "coordinates")),
+        options.get("value", "value"),
+        cast("OnDuplicate", on_duplicate),
+    )
+
+
+def write_partition(target: RowTarget, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    """Write the rows of a partition, which have to fit into memory."""
+    parts = [locate(target, batch) for batch in batches]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return WriterCommitMessage()
+    rows = joined(parts)
+    writer = RowWriter(target)
+    for chunk in by_chunk([rows.take(np.argsort(rows.chunk, kind="stable"))]):
+        writer.write(chunk)
+    edits = writer.finish()
+    context = TaskContext.get()
+    return WrittenRows(
+        writer.session.snapshot_id,
+        write_manifest(writer.session, target.array.path, edits.live()),
+        tuple(tuple(row) for row in edits.index[edits.deleted].tolist()),
+        None if context is None else context.getLocalProperty(QUERY_ID),
+    )
+
+
+def publish(
+    repo: Repository,
+    branch: str,
+    path: str,
+    written: Sequence[WrittenRows],
+    message: str,
+    write_key: str,
+) -> None:
+    """Commit what tasks wrote, unless a commit with this key is in the branch's history.
+
+    Raises:
+        InvalidInputError: two tasks wrote one chunk.
+        ConflictError: so did somebody who committed meanwhile.
+    """
+    if not written or repo.find_write(write_key, branch):
+        return
+    staged: list[str] = []
+    for base, group in groupby(sorted(written, key=lambda item: item.base), key=lambda i: i.base):
+        session = repo.writable_session(snapshot_id=base)
+        _take_over(session, path, list(group))
+        staged.append(session.flush(message, write_key=f"{write_key} on {base}"))
+    repo.merge_snapshots(branch, staged, message, write_key=write_key)
+
+
+def _take_over(session: Session, path: str, written: Sequence[WrittenRows]) -> None:
+    seen: set[tuple[int, ...]] = set()
+    for item in written:
+        refs = read_manifest(session, path, item.manifest)
+        chunks = {*map(tuple, refs.index.tolist()), *item.emptied}
+        if twice := chunks & seen:
+            raise InvalidInputError(
+                f"rows of chunk {min(twice)} of {path} are in several partitions: repartition the "
+                "rows so that a chunk's are together, or use icefloe.spark.write_rows",
+                kind="chunk-in-several-partitions",
+            )
+        seen |= chunks
+        if len(refs):
+            session.set_refs(path, refs)
+        if item.emptied:
+            asyncio.run(_delete(session, path, item.emptied))
+
+
+async def _delete(session: Session, path: str, chunks: Sequence[tuple[int, ...]]) -> None:
+    for coords in chunks:
+        await session.delete_chunk(path, coords)
+
+
+@dataclass
+class RowSink(DataSourceArrowWriter):
+    """A batch write: one commit."""
+
+    options: dict[str, str]
+
+    def __post_init__(self) -> None:
+        self.target = row_target(self.options)
+        self.write_key = self.options.get("write_key") or uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_partition(self.target, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        publish(
+            open_repository(self.options),
+            self.options.get("branch", "main"),
+            self.target.array.path,
+            _written(messages),
+            self.options.get("message", f"write rows to {self.target.array.path}"),
+            self.write_key,
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: Spark aborts after a commit that landed, too, if its answer was lost."""
+
+
+@dataclass
+class RowStreamSink(DataSourceStreamArrowWriter):
+    """A streaming write: one commit for each batch, whatever is replayed."""
+
+    options: dict[str, str]
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_partition(row_target(self.options), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        written = _written(messages)
+        path = "/" + required(self.options, "array").strip("/")
+        ids = {item.query_id for item in written}
+        if written and (len(ids) != 1 or None in ids):
+            raise InvalidInputError(f"one streaming query has the ids {ids}: it has to have one")
+        publish(
+            open_repository(self.options),
+            self.options.get("branch", "main"),
+            path,
+            written,
+            self.options.get("message", f"write batch {batchId} to {path}"),
+            f"streaming query {ids.pop() if ids else None} batch {batchId} {path}",
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Do nothing, for the reason that `RowSink.abort` gives."""
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenRows]:
+    return [message for message in messages if isinstance(message, WrittenRows)]

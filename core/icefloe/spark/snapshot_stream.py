@@ -1,0 +1,70 @@
+"""New snapshots of a branch, as a stream."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from icefloe.spark.options import open_repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+SCHEMA = (
+    "snapshot_id string, parent_id string, written_at timestamp, message string, metadata string"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Range(InputPartition):
+    """The snapshots after `start`, up to `end`."""
+
+    start: str | None
+    end: str
+
+
+@dataclass
+class SnapshotStream(DataSourceStreamReader):
+    """Snapshots that appear in a branch's history, oldest first.
+
+    Offsets are snapshot ids. Where a branch was reset, those that the old history did not have
+    follow. The option `from` is `latest` (what comes after the query began) or `earliest`.
+    """
+
+    options: dict[str, str]
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        if self.options.get("from", "latest") == "earliest":
+            return {"snapshot_id": None}
+        return {"snapshot_id": self._tip()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        return {"snapshot_id": self._tip()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        if start == end:
+            return []
+        return [Range(start["snapshot_id"], end["snapshot_id"])]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        if not isinstance(partition, Range):
+            return
+        repo = open_repository(self.options)
+        known: set[str] = set()
+        if partition.start is not None:
+            known = {item.id for item in repo.ancestry(snapshot_id=partition.start)}
+        history = repo.ancestry(snapshot_id=partition.end)
+        new = list(takewhile(lambda item: item.id not in known, history))
+        for item in reversed(new):
+            metadata = json.dumps(dict(item.metadata))
+            yield item.id, item.parent_id, item.written_at, item.message, metadata
+
+    def _tip(self) -> str:
+        branch = self.options.get("branch", "main")
+        return open_repository(self.options).lookup_branch(branch)
