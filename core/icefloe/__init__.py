@@ -55,13 +55,14 @@ from icefloe.errors import (
 )
 from icefloe.format.status import Availability, RepoStatus
 from icefloe.history import ManifestFileInfo, SnapshotInfo
+from icefloe.node_tree import SessionMode
 from icefloe.ref_changes import FeatureFlag
 from icefloe.repository import Repository
 from icefloe.session import ForkSession, Session
 from icefloe.storage import MemoryStorage, Retries, Storage, open_storage
 from icefloe.version import __version__
 from icefloe.virtual import VirtualChunkSpec
-from icefloe.working_tree import ChunkType, SessionMode
+from icefloe.working_tree import ChunkType
 
 __all__ = [
     "AlreadyExistsError",

@@ -14,6 +14,7 @@ from icefloe.errors import (
     InvalidInputError,
     NotFoundError,
 )
+from icefloe.node_tree import SessionMode
 from icefloe.preloading import preload
 from icefloe.refs import ancestors, branch_row, resolve, row_as_of
 from icefloe.repo_update import require_readable
@@ -24,7 +25,7 @@ from icefloe.storage import open_storage
 from icefloe.twins import twin
 from icefloe.upkeep import Upkeep
 from icefloe.virtual import Containers, VirtualReader
-from icefloe.working_tree import Context, SessionMode
+from icefloe.working_tree import Context
 
 if TYPE_CHECKING:
     import os

@@ -17,8 +17,9 @@ from icefloe.forking import merge_changes
 from icefloe.format.ids import SnapshotId
 from icefloe.format.snapshot import Snapshot
 from icefloe.manifest_writing import ManifestWriter
+from icefloe.node_tree import SessionMode
 from icefloe.twins import twin
-from icefloe.working_tree import Context, SessionMode, WorkingTree
+from icefloe.working_tree import Context, WorkingTree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,25 +10,21 @@ import numpy as np
 
 from icefloe import array_moves
 from icefloe.adoption import outside_cells
-from icefloe.changes import ChangeSet, View, grid
+from icefloe.changes import grid
 from icefloe.chunk_edits import EditColumns, rows_in
 from icefloe.chunk_reading import ChunkReader
 from icefloe.config import effective
 from icefloe.errors import (
-    ConflictError,
     InvalidInputError,
-    NotFoundError,
-    ReadOnlyError,
-    SessionStateError,
 )
-from icefloe.format import lookup, paths
+from icefloe.format import lookup
 from icefloe.format.chunk_refs import ChunkRefs, InlineRef, NativeRef, RefKind, VirtualRef
 from icefloe.format.ids import ManifestId, NodeId
-from icefloe.format.nodes import Node
 from icefloe.format.ragged import Ragged
+from icefloe.node_tree import NodeTree, SessionMode, rank_of
 from icefloe.packing import Packer
 from icefloe.virtual import normalize_all
-from icefloe.zarr_metadata import array_data, has_regular_grid
+from icefloe.zarr_metadata import has_regular_grid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -41,21 +37,11 @@ if TYPE_CHECKING:
     from icefloe.config import RepositoryConfig
     from icefloe.format.chunk_refs import ChunkRef
     from icefloe.format.metadata import Json
-    from icefloe.format.nodes import ArrayData, ManifestRefs
+    from icefloe.format.nodes import ArrayData, ManifestRefs, Node
     from icefloe.format.snapshot import Snapshot
     from icefloe.virtual import Containers, VirtualReader
 
 WHOLE = slice(None)
-_KNOWN_NODES = 1000
-"""Nodes of the base that are kept decoded."""
-
-
-class SessionMode(Enum):
-    """What may be changed."""
-
-    READONLY = "readonly"
-    WRITABLE = "writable"
-    REARRANGE = "rearrange"
 
 
 class ChunkType(Enum):
@@ -78,140 +64,21 @@ class Context:
     default_metadata: Mapping[str, Json] = field(default_factory=dict)
 
 
-class WorkingTree:
-    """Nodes and chunks, read and changed. Changes are private to this object.
+class WorkingTree(NodeTree):
+    """Nodes and chunks, read and changed.
 
     Chunk bytes are uploaded as they are written, small ones by the pack.
     """
 
     def __init__(self, context: Context, snapshot: Snapshot, mode: SessionMode) -> None:
+        super().__init__(snapshot, mode)
         self._context = context
         self._assets = context.assets
         self._settings = effective(context.config)
-        self._mode = mode
-        self._view = View(snapshot, ChangeSet())
-        self._known: tuple[Snapshot, dict[str, Node | None]] = snapshot, {}
         self._reader = ChunkReader(
             context.assets.storage, cache_bytes=self._settings.chunk_cache_bytes
         )
         self._packer = self._new_packer()
-
-    @property
-    def read_only(self) -> bool:
-        return self._mode is SessionMode.READONLY
-
-    @property
-    def mode(self) -> SessionMode:
-        return self._mode
-
-    @property
-    def snapshot_id(self) -> str:
-        """The snapshot that is read, before the changes."""
-        return str(self._view.base.id)
-
-    @property
-    def has_uncommitted_changes(self) -> bool:
-        return bool(self._view.changes)
-
-    def discard_changes(self) -> None:
-        """Forget all changes."""
-        self._require_writable()
-        self._start_over(self._view.base)
-
-    def node(self, path: str) -> Node | None:
-        """The group or array at a path, with this session's changes."""
-        view = self._view
-        if path in view.changes.nodes or view.changes.adopted:
-            return view.node(path)
-        # Every chunk that is read asks for its array.
-        base, known = self._known
-        if base is not view.base or len(known) >= _KNOWN_NODES:
-            known = {}
-            self._known = view.base, known
-        if path not in known:
-            known[path] = view.node(path)
-        return known[path]
-
-    def paths(self, below: str = "/") -> list[str]:
-        """Paths of all nodes under `below`, itself left out, in byte order."""
-        return self._view.paths(below)
-
-    def get_node_id(self, path: str) -> str:
-        """Raises NotFoundError if there is no node at the path."""
-        return str(self._existing(path).id)
-
-    def set_node(self, path: str, zarr_json: bytes) -> None:
-        """Create or update the node at a path from the bytes of its zarr.json.
-
-        Raises:
-            InvalidInputError: a bad path, bad metadata, or an array above the path.
-        """
-        self._require_writes()
-        paths.validate(path)
-        for ancestor in paths.ancestors(path):
-            above = self.node(ancestor)
-            if above is not None and above.array is not None:
-                raise InvalidInputError(f"{path} cannot lie below the array {ancestor}")
-        array = array_data(zarr_json, path)
-        old = self.node(path)
-        if old is not None and _rank(old.array) != _rank(array):
-            self.delete_node(path)
-            old = None
-        if old is None:
-            node = Node(NodeId.random(), path, zarr_json, array)
-        elif old.user_data == zarr_json:
-            return
-        else:
-            node = replace(old, user_data=zarr_json, array=array)
-        self._view.changes.set_node(node, is_new=old is None)
-
-    def delete_node(self, path: str) -> None:
-        """Delete a node and all below it; nothing happens if there is none."""
-        self._require_writes()
-        for below in [*self.paths(path), path]:
-            node = self.node(below)
-            if node is not None:
-                in_base = self._view.base.nodes.row(below) is not None
-                self._view.changes.delete_node(node, in_base=in_base)
-
-    def move(self, from_path: str, to_path: str) -> None:
-        """Give a node, and all below it, another path. Nothing is copied.
-
-        Raises:
-            SessionStateError: this is no rearrange session.
-            NotFoundError: there is no node at `from_path`, or no group above `to_path`.
-            InvalidInputError: `to_path` lies below `from_path`, or one of them is the root.
-            ConflictError: there is a node at `to_path`.
-        """
-        if self._mode is not SessionMode.REARRANGE:
-            raise SessionStateError(
-                "nodes move only in a session of Repository.rearrange_session",
-                kind="rearrange-session-only",
-            )
-        self._check_movable(from_path, to_path)
-        changes, base = self._view.changes, self._view.base
-        for path in [from_path, *self.paths(from_path)]:
-            moving = self._existing(path)
-            target = to_path + path.removeprefix(from_path)
-            changes.move_node(moving, target, in_base=base.nodes.row(path) is not None)
-
-    def _check_movable(self, source: str, target: str) -> None:
-        paths.validate(source)
-        paths.validate(target)
-        self._existing(source)
-        if "/" in (source, target) or target == source or paths.is_descendant(target, source):
-            raise InvalidInputError(
-                f"{source} cannot move to {target}: the root stays, and nothing moves into itself",
-                kind="move-wont-overwrite" if target == source else "invalid-move",
-            )
-        if self.node(target) is not None:
-            raise ConflictError(f"there is a node at {target}", kind="move-wont-overwrite")
-        above = self.node(paths.parent(target))
-        if above is None or above.array is not None:
-            raise NotFoundError(
-                f"there is no group at {paths.parent(target)} to move {source} to",
-                kind="node-not-found",
-            )
 
     def chunk_ref_sync(self, path: str, coords: Coordinates) -> ChunkRef | None:
         """`chunk_ref`, blocking."""
@@ -409,7 +276,7 @@ class WorkingTree:
     def _visible(self, node: Node, refs: ChunkRefs | None) -> ChunkRefs:
         """Those of a manifest's references that lie in the grid and were not edited."""
         if node.array is None or refs is None or not len(refs):
-            return ChunkRefs.empty(_rank(node.array) or 0)
+            return ChunkRefs.empty(rank_of(node.array) or 0)
         rows = (refs.index < grid(node.array)).all(axis=1)
         edits = self._view.changes.chunks.get(node.id)
         if edits:
@@ -418,7 +285,7 @@ class WorkingTree:
 
     def _live_edits(self, node: Node) -> ChunkRefs:
         edits = self._view.changes.chunks.get(node.id)
-        return edits.columns().live() if edits else ChunkRefs.empty(_rank(node.array) or 0)
+        return edits.columns().live() if edits else ChunkRefs.empty(rank_of(node.array) or 0)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Raises NotFoundError if there is no array at the path."""
@@ -481,10 +348,6 @@ class WorkingTree:
             )
         return node, grid(node.array)
 
-    def _start_over(self, base: Snapshot) -> None:
-        self._view = View(base, ChangeSet())
-        self._packer = self._new_packer()
-
     def _new_packer(self) -> Packer:
         settings = self._settings
         return Packer(
@@ -493,30 +356,9 @@ class WorkingTree:
             target_bytes=settings.packing_target_bytes,
         )
 
-    def _existing(self, path: str) -> Node:
-        node = self.node(path)
-        if node is None:
-            raise NotFoundError(f"there is no node at {path}", kind="node-not-found")
-        return node
-
-    def _require_writable(self) -> None:
-        if self.read_only:
-            raise ReadOnlyError(
-                f"this session is read-only at {self.snapshot_id}: open one with writable_session",
-                kind="read-only-session",
-            )
-
-    def _require_writes(self) -> None:
-        self._require_writable()
-        if self._mode is SessionMode.REARRANGE:
-            raise SessionStateError(
-                "a rearrange session only moves nodes: write in a session of writable_session",
-                kind="rearrange-session-only",
-            )
-
-
-def _rank(array: ArrayData | None) -> int | None:
-    return None if array is None else len(array.shape)
+    def _start_over(self, base: Snapshot) -> None:
+        super()._start_over(base)
+        self._packer = self._new_packer()
 
 
 def _manifests_with(manifests: ManifestRefs, leading: Coordinates) -> list[ManifestId]:

@@ -7,7 +7,7 @@ import icechunk
 from zarr.core.sync import sync
 
 import icefloe
-from icefloe.working_tree import SessionMode
+from icefloe.node_tree import SessionMode
 from stateful import reading
 from stateful.reading import content, put, remove
 
