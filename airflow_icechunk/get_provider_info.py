@@ -48,7 +48,6 @@ def get_provider_info() -> dict[str, Any]:
         ),
         "sensors": _modules("airflow_icechunk.sensors.icechunk"),
         "triggers": _modules("airflow_icechunk.triggers.icechunk"),
-        "extra-links": ["airflow_icechunk.links.IcechunkSnapshotLink"],
         "asset-uris": [
             {
                 "schemes": ["icechunk"],

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 
 from airflow_icechunk.assets import icechunk_asset
-from airflow_icechunk.links import XCOM_KEY, snapshot_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,6 +69,4 @@ def report_snapshot(
         elif isinstance(outlet, AssetAlias):
             asset = icechunk_asset(icechunk_conn_id=hook.icechunk_conn_id, branch=branch or "main")
             events[outlet].add(asset, extra=report.as_extra())
-    address = snapshot_address(hook.icechunk_conn_id, snapshot_id)
-    context["ti"].xcom_push(key=XCOM_KEY, value=address)
     return report

@@ -140,6 +140,8 @@ def seaweedfs() -> Iterator[S3Server]:
             "-master.telemetry=false",
             "-admin.ui=false",
             "-webdav=false",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
             f"-s3.localSocket={folder / 's3.sock'}",
             f"-filer.localSocket={folder / 'filer.sock'}",
             *flags,

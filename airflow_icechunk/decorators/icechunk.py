@@ -13,7 +13,6 @@ from airflow.providers.standard.operators.python import PythonOperator
 
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import operator_lineage
-from airflow_icechunk.links import IcechunkSnapshotLink
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
@@ -48,7 +47,6 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         **DecoratedOperator.template_fields_renderers,
         "metadata": "json",
     }
-    operator_extra_links = (IcechunkSnapshotLink(),)
 
     def __init__(
         self,

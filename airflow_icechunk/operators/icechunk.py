@@ -9,7 +9,6 @@ from airflow.sdk import BaseOperator
 
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import operator_lineage
-from airflow_icechunk.links import IcechunkSnapshotLink
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ class IcechunkOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("icechunk_conn_id",)
     template_fields_renderers: ClassVar[dict[str, str]] = {"metadata": "json"}
-    operator_extra_links = (IcechunkSnapshotLink(),)
     ui_color = "#dff3fb"
 
     def __init__(

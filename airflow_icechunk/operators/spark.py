@@ -16,7 +16,6 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 import icefloe
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import operator_lineage
-from airflow_icechunk.links import IcechunkSnapshotLink
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
@@ -76,7 +75,6 @@ class IcechunkSparkSubmitOperator(SparkSubmitOperator):
         "icechunk_conn_id",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"job_params": "json", "metadata": "json"}
-    operator_extra_links = (IcechunkSnapshotLink(),)
 
     def __init__(
         self,

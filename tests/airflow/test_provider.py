@@ -23,7 +23,6 @@ from airflow_icechunk.assets import icechunk_asset, icechunk_uri
 from airflow_icechunk.conditions import TagExists, describe
 from airflow_icechunk.get_provider_info import get_provider_info
 from airflow_icechunk.hooks.icechunk import IcechunkHook
-from airflow_icechunk.links import XCOM_KEY, IcechunkSnapshotLink
 from airflow_icechunk.operators.spark import IcechunkSparkSubmitOperator
 from airflow_icechunk.operators.tags import IcechunkCreateTagOperator
 from airflow_icechunk.retries import RULES, icechunk_default_args, icechunk_retry_policy
@@ -94,7 +93,7 @@ def test_every_class_that_is_named_can_be_imported():
     (connection,) = INFO["connection-types"]
     (decorator,) = INFO["task-decorators"]
     (uris,) = INFO["asset-uris"]
-    names = [connection["hook-class-name"], decorator["class-name"], *INFO["extra-links"]]
+    names = [connection["hook-class-name"], decorator["class-name"]]
     names += [uris["handler"], uris["factory"], uris["to_openlineage_converter"]]
     for name in names:
         module, _, attribute = name.rpartition(".")
@@ -229,24 +228,6 @@ def test_assets_have_one_spelling():
     assert Asset("icechunk://era5").uri == icechunk_uri(icechunk_conn_id="era5")
     with pytest.raises(ValueError, match="connection"):
         Asset("icechunk:///a/b")
-
-
-def test_a_link_leads_to_what_the_task_left(monkeypatch):
-    asked = {}
-
-    def get_value(*, ti_key, key):
-        asked[key] = ti_key
-        return "/icechunk/repos/c/snapshots/S"
-
-    monkeypatch.setattr("airflow_icechunk.links.XCom", SimpleNamespace(get_value=get_value))
-    operator = IcechunkCreateTagOperator(task_id="t", tag="v")
-    assert IcechunkSnapshotLink().get_link(operator, ti_key="k") == "/icechunk/repos/c/snapshots/S"
-    assert asked == {XCOM_KEY: "k"}
-
-
-@pytest.mark.parametrize("kind", OPERATORS, **by_name)
-def test_every_operator_has_the_link(kind):
-    assert any(isinstance(link, IcechunkSnapshotLink) for link in kind.operator_extra_links)
 
 
 def decision(error):

@@ -168,7 +168,6 @@ def test_outlets_tell_of_the_snapshot(repo, run, instance):
     (added,) = events[alias].asset_alias_events
     assert added.extra == expected
     assert added.dest_asset_key.uri == "icechunk://icechunk_default/?branch=main"
-    assert ti.xcoms["icechunk_link"] == f"/icechunk/repos/icechunk_default/snapshots/{tip}"
 
 
 def test_before_airflow_3_3_a_task_without_a_state_store_still_works(repo, run):
