@@ -294,3 +294,24 @@ def test_the_description_of_a_job_is_set_and_restored(spark, repo):
     assert spark.sparkContext.getLocalProperty("spark.job.description") == "mine"
     assert tracker.getActiveJobsIds() == []
     spark.sparkContext.setLocalProperty("spark.job.description", None)
+
+
+def test_a_staged_write_is_handed_over_by_its_snapshot(spark, repo):
+    session = repo.writable_session("main")
+    create(session)
+    tip = repo.lookup_branch("main")
+    staged = ice.write(spark, ice.plan(session, "/a"), place)
+    handed_over = staged.snapshot_id
+    assert staged.snapshot_id == handed_over, "asked twice, it is flushed once"
+    assert repo.lookup_branch("main") == tip
+    assert repo.lookup_snapshot(handed_over).message == "Write /a"
+    np.testing.assert_array_equal(read(repo, snapshot_id=handed_over), expected((17, 23)))
+    repo.publish("main", handed_over)
+    np.testing.assert_array_equal(read(repo), expected((17, 23)))
+
+
+def test_after_a_commit_a_staged_write_is_in_that_commit(spark, repo):
+    session = repo.writable_session("main")
+    create(session)
+    staged = ice.write(spark, ice.plan(session, "/a"), place)
+    assert session.commit("written") == staged.snapshot_id

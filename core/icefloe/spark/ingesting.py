@@ -95,7 +95,7 @@ def ingest(
         regions += run(context, partial(carry_region, source, targets[path]), carried, told)
         final = replace(array, cells=tuple(touched), carried=tuple(carried))
         staged.append(adopt(session, final, regions))
-    return Staged(session.context.assets.storage.url, base, tuple(staged))
+    return Staged(session, base, tuple(staged))
 
 
 def _ingest_file(

@@ -95,8 +95,7 @@ def write_rows(
         carried,
         f"icefloe: carry regions of {path} over",
     )
-    url = session.context.assets.storage.url
-    return Staged(url, base, (adopt(session, array, regions),))
+    return Staged(session, base, (adopt(session, array, regions),))
 
 
 def _write(

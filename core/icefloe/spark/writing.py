@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby, pairwise, starmap
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from icefloe.format.nodes import ManifestRefs
 from icefloe.format.snapshot import ManifestFiles
 from icefloe.format.transaction_log import union_of_coordinates
 from icefloe.spark.planning import MAX_CHUNKS, array_node
+from icefloe.spark.progress import shown
 from icefloe.spark.regions import WrittenRegion
 from icefloe.spark.source import Source
 from icefloe.spark.tasks import Job, Part, WrittenPart, join_parts, write_part
@@ -47,9 +48,9 @@ class StagedArray:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a write put into the repository for a session that has yet to commit or flush."""
+    """What a write put into the repository, for its session to commit or flush."""
 
-    url: str
+    session: Session = field(repr=False)
     base: str
     """The snapshot that the tasks read."""
     arrays: tuple[StagedArray, ...]
@@ -58,8 +59,24 @@ class Staged:
     def chunks(self) -> int:
         return sum(array.chunks for array in self.arrays)
 
+    @property
+    def snapshot_id(self) -> str:
+        """The snapshot that has all changes of the session, to be handed to another task.
+
+        Asked for before the session has committed, it flushes it: the snapshot is on no branch, and
+        the session is read-only from then on. `Session.flush` does the same under a write key.
+        """
+        if self.session.read_only:
+            return self.session.snapshot_id
+        return self.session.flush(f"Write {', '.join(array.path for array in self.arrays)}")
+
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """What a log or a report may hold."""
+        return {
+            "url": self.session.context.assets.storage.url,
+            "base": self.base,
+            "arrays": [asdict(array) for array in self.arrays],
+        }
 
 
 def write(
@@ -106,7 +123,7 @@ def write(
         told = f"icefloe: join the manifests of {len(groups):,} regions of {names}"
         regions += run(context, partial(join_parts, job), groups, told)
     staged = tuple(adopt(session, array, regions) for array in plan.arrays)
-    return Staged(session.context.assets.storage.url, base, staged)
+    return Staged(session, base, staged)
 
 
 def run[I, O](
@@ -121,11 +138,12 @@ def run[I, O](
 
 @contextmanager
 def described(context: SparkContext, description: str) -> Iterator[None]:
-    """Jobs in here have a description in Spark's user interface."""
+    """Jobs in here have a description in Spark's user interface, and a bar where people look."""
     before = context.getLocalProperty("spark.job.description")
     context.setJobDescription(description)
     try:
-        yield
+        with shown(context, description):
+            yield
     finally:
         context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]
 
