@@ -67,8 +67,8 @@ class IcechunkCreateBranchOperator(IcechunkOperator):
 class IcechunkResetBranchOperator(IcechunkOperator):
     """Point a branch at another snapshot; return that.
 
-    An attempt that finds the snapshot in the branch's history after the branch left where it was
-    does nothing: an earlier attempt has moved it, and what others committed since stays.
+    An attempt that finds the branch moved to the snapshot by an earlier attempt does nothing: what
+    others committed since stays.
 
     :param branch: the branch. (templated)
     :param snapshot_id: where it goes. (templated)
@@ -111,9 +111,14 @@ class IcechunkResetBranchOperator(IcechunkOperator):
         try:
             self.repository.reset_branch(self.branch, self.snapshot_id, from_snapshot_id=start)
         except ConflictError:
-            if not self.hook.is_published(self.snapshot_id, self.branch):
+            if not self._was_moved(start):
                 raise
             self.log.info("%s was moved by an earlier attempt, and has moved on", self.branch)
+
+    def _was_moved(self, start: str) -> bool:
+        """Whether the branch left `start` for the wanted snapshot: the history has that later."""
+        history = (item.id for item in self.repository.ancestry(branch=self.branch))
+        return next((one for one in history if one in (start, self.snapshot_id)), start) != start
 
 
 class IcechunkDeleteBranchOperator(IcechunkOperator):
