@@ -168,6 +168,16 @@ def run(monkeypatch):
     return execute
 
 
+@pytest.fixture
+def stored():
+    """A Dag as the scheduler gets it: from its serialised form."""
+    from airflow.serialization import serialized_objects
+
+    # Before Airflow 3.2 one class did both.
+    kind = getattr(serialized_objects, "DagSerialization", serialized_objects.SerializedDAG)
+    return lambda dag: kind.from_dict(kind.to_dict(dag))
+
+
 @pytest.fixture(scope="session")
 def database(airflow_home):
     """A migrated database, and the example Dags where Airflow looks for Dags; that folder."""

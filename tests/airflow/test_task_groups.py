@@ -2,7 +2,6 @@
 
 import zarr
 from airflow.sdk import DAG, task
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_icechunk.task_groups import icechunk_transaction
 
@@ -72,10 +71,9 @@ def test_guards_make_publishing_a_step_of_its_own():
     assert dag.get_task("transaction.merge").outlets == []
 
 
-def test_clearing_the_writers_clears_the_group():
+def test_clearing_the_writers_clears_the_group(stored):
     dag, _ = transaction(prepare=lambda tip: prepare.override(base=tip)(), audit=look_at, tag="v1")
-    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
-    cleared = stored.partial_subset(
+    cleared = stored(dag).partial_subset(
         task_ids=["transaction.write"], include_downstream=True, include_upstream=False
     )
     assert {*cleared.task_dict} == {*dag.task_dict}
