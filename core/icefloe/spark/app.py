@@ -69,43 +69,43 @@ def _parser() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     place = parser.add_mutually_exclusive_group()
     parser.add_argument(
-        "--job", required=True, type=_checked(import_function), metavar="MODULE:FUNCTION"
+        "--job", required=True, type=checked(import_function), metavar="MODULE:FUNCTION"
     )
     parser.add_argument("--url", required=True, help="of the repository")
     place.add_argument("--base", metavar="SNAPSHOT_ID", help="to write on")
     place.add_argument("--branch", default="main", help="whose tip to write on; it does not move")
     parser.add_argument("--write-key", required=True, help="names this write, in every attempt")
     parser.add_argument("--message", required=True, help="of the snapshot")
-    parser.add_argument("--metadata", type=_object, default={}, help="of the snapshot, as JSON")
-    parser.add_argument("--params", type=_object, default={}, help="for the job, as JSON")
+    parser.add_argument("--metadata", type=json_object, default={}, help="of the snapshot, as JSON")
+    parser.add_argument("--params", type=json_object, default={}, help="for the job, as JSON")
     parser.add_argument(
         "--storage-options",
-        type=_checked(_options),
+        type=checked(storage_options),
         default={},
         help="as JSON; none that is secret",
     )
     parser.add_argument(
         "--credentials",
-        type=_checked(import_function),
+        type=checked(import_function),
         metavar="MODULE:FUNCTION",
         help="gives secret storage options, on the driver and on executors",
     )
     return parser
 
 
-def _object(text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError("not a JSON object")
     return value
 
 
-def _options(text: str) -> dict[str, Any]:
+def storage_options(text: str) -> dict[str, Any]:
     # Arguments are shown by `ps`, in logs and in Spark's user interface.
-    return public_options(_object(text))
+    return public_options(json_object(text))
 
 
-def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Let argparse tell what is wrong with an argument: it hides the text of other errors."""
 
     def parsed(text: str) -> Any:

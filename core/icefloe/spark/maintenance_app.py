@@ -1,0 +1,150 @@
+"""A driver program for spark-submit: one maintenance task, and a report of what it did.
+
+    spark-submit .../icefloe/spark/maintenance_app.py --task garbage_collect \
+        --url s3://bucket/repo --report-key "weekly 2026-11-18" \
+        --params '{"delete_object_older_than": "2026-11-11T00:00:00Z"}'
+
+The report is stored in the repository (see `icefloe.job_reports`) under the report key, and the
+exit code is 0 only if it is there. A key that has a report already has had its run: nothing is
+done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "__main__":
+    # A script's folder comes first on the path: our modules must not hide those of others.
+    _folder = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [place for place in sys.path if os.path.realpath(place or ".") != _folder]
+
+from pyspark.sql import SparkSession
+
+from icefloe.errors import InvalidInputError
+from icefloe.job_reports import find_report, store_report
+from icefloe.repository import Repository
+from icefloe.spark.app import checked, json_object, storage_options
+from icefloe.spark.options import import_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    type Task = Callable[[SparkSession, Repository, dict[str, Any]], dict[str, Any]]
+    """Runs with the parameters; what it reports, as plain JSON."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; its exit code."""
+    arguments = _parser().parse_args(argv)
+    repo = Repository.open(
+        arguments.url, arguments.storage_options, credentials=arguments.credentials
+    )
+    report = find_report(repo.storage, arguments.report_key)
+    if report is None:
+        report = _run(repo, arguments)
+        store_report(repo.storage, arguments.report_key, report)
+    print(json.dumps(report), flush=True)
+    return 0
+
+
+def _run(repo: Repository, arguments: argparse.Namespace) -> dict[str, Any]:
+    started_at = datetime.now(UTC)
+    spark = SparkSession.builder.appName(
+        f"icefloe: {arguments.task}, {arguments.report_key}"
+    ).getOrCreate()
+    try:
+        result = TASKS[arguments.task](spark, repo, arguments.params)
+    finally:
+        spark.stop()
+    return {
+        "task": arguments.task,
+        "report_key": arguments.report_key,
+        "started_at": started_at.isoformat(),
+        "finished_at": datetime.now(UTC).isoformat(),
+        "result": result,
+    }
+
+
+def _collect(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
+    cutoff = _time(_taken(params, "delete_object_older_than"))
+    if "safety_floor_seconds" in params:
+        params["safety_floor"] = timedelta(seconds=params.pop("safety_floor_seconds"))
+    return asdict(repo.garbage_collect(cutoff, **params))
+
+
+def _verify(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
+    findings = repo.verify(**params)
+    errors = sum(finding.severity == "error" for finding in findings)
+    return {"errors": errors, "findings": [asdict(finding) for finding in findings]}
+
+
+def _stats(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
+    return {"stats": [asdict(row) for row in repo.chunk_storage_stats(**params)]}
+
+
+def _rewrite(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
+    return {"snapshot_id": repo.rewrite_manifests(**params)}
+
+
+def _repack(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
+    return asdict(repo.repack(**params))
+
+
+TASKS: dict[str, Task] = {
+    "garbage_collect": _collect,
+    "verify": _verify,
+    "stats": _stats,
+    "rewrite_manifests": _rewrite,
+    "repack": _repack,
+}
+
+
+def _taken(params: dict[str, Any], name: str) -> Any:
+    if name not in params:
+        raise InvalidInputError(f"the parameter {name!r} is missing", kind="missing-parameter")
+    return params.pop(name)
+
+
+def _time(text: str) -> datetime:
+    """A time with its offset: a driver may run in any time zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{text!r} is not a time like 2026-11-18T00:00:00Z") from error
+    if found.tzinfo is None:
+        raise InvalidInputError(f"{text!r} has no offset: write 2026-11-18T00:00:00Z, or +01:00")
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="icefloe.spark.maintenance_app", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--task", required=True, choices=TASKS)
+    parser.add_argument("--url", required=True, help="of the repository")
+    parser.add_argument("--report-key", required=True, help="names this run, in every attempt")
+    parser.add_argument(
+        "--params", type=json_object, default={}, help="arguments of the task, as JSON"
+    )
+    parser.add_argument(
+        "--storage-options",
+        type=checked(storage_options),
+        default={},
+        help="as JSON; none that is secret",
+    )
+    parser.add_argument(
+        "--credentials",
+        type=checked(import_function),
+        metavar="MODULE:FUNCTION",
+        help="gives secret storage options, on the driver and on executors",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
