@@ -1,13 +1,8 @@
 """Keeping repositories small, healthy and explainable."""
 
 from icefloe.maintenance.expire import ExpireResult, Retention, expire_snapshots
-from icefloe.maintenance.gc import (
-    CONCURRENCY,
-    MAX_MEMORY_BYTES,
-    SAFETY_FLOOR,
-    GCSummary,
-    garbage_collect,
-)
+from icefloe.maintenance.gc import CONCURRENCY, SAFETY_FLOOR, GCSummary, garbage_collect
+from icefloe.maintenance.marks import MAX_MEMORY_BYTES
 from icefloe.maintenance.ops_log import MIN_OPERATIONS, TrimResult, trim_ops_log
 from icefloe.maintenance.progress import Progress, Report
 from icefloe.maintenance.stats import StorageStats, chunk_storage_stats

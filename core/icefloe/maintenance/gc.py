@@ -17,27 +17,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from icefloe.errors import ConflictError, InvalidInputError, ReadOnlyError
-from icefloe.format.updates import Update, UpdateKind
 from icefloe.maintenance.id_sets import IdSet
-from icefloe.maintenance.listing import LETTERS, IdPage, list_ids
-from icefloe.maintenance.marks import Marks
+from icefloe.maintenance.keeping import Keeper, StartOverError
+from icefloe.maintenance.listing import WHOLE, IdPage, list_ids
+from icefloe.maintenance.marks import MAX_MEMORY_BYTES, Marks
 from icefloe.maintenance.progress import Meter, Report
-from icefloe.maintenance.pruning import initial_row, orphans, reachable, without
-from icefloe.maintenance.sweeping import IsKept, Sweeper
+from icefloe.maintenance.sweeping import IsKept, Sweeper, find_garbage, is_old
 from icefloe.repo_update import UPDATES_PER_FILE, require_online, update_repo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from icefloe.assets import Assets
     from icefloe.format.repo_info import RepoInfo
-    from icefloe.storage import Version
 
 SAFETY_FLOOR = timedelta(hours=24)
-MAX_MEMORY_BYTES = 2**30
 CONCURRENCY = 32
 _ATTEMPTS = 10
 
@@ -68,16 +63,14 @@ class GCSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
+class Options:
+    """What a collection was asked for."""
+
     cutoff: datetime
     dry_run: bool
-    max_memory_bytes: int
-    concurrency: int
-    updates_per_file: int
-
-
-class _StartOverError(Exception):
-    """Somebody came to need a snapshot that was to be dropped."""
+    max_memory_bytes: int = MAX_MEMORY_BYTES
+    concurrency: int = CONCURRENCY
+    updates_per_file: int = UPDATES_PER_FILE
 
 
 def garbage_collect(
@@ -116,152 +109,139 @@ def garbage_collect(
         FormatError: a file that is needed is damaged; nothing is deleted then.
         ConflictError: writers kept interfering.
     """
-    options = _Options(
+    options = Options(
         cutoff=delete_object_older_than.astimezone(UTC),
         dry_run=dry_run,
         max_memory_bytes=max_memory_bytes,
         concurrency=concurrency,
         updates_per_file=updates_per_file,
     )
-    if not dry_run:
-        _check_floor(options.cutoff, safety_floor, force)
-        if assets.storage.read_only:
-            raise ReadOnlyError(f"{assets.storage.url} is read-only", kind="read-only-storage")
-        require_online(assets.repo()[0])
-    for attempt in range(_ATTEMPTS):
+    check(assets, options, safety_floor=safety_floor, force=force)
+    return attempt(
+        assets, lambda restarts: _Collector(assets, options, Meter(progress)).run(restarts)
+    )
+
+
+def check(assets: Assets, options: Options, *, safety_floor: timedelta, force: bool) -> None:
+    """Raises InvalidInputError or ReadOnlyError if such a collection must not be."""
+    if options.dry_run:
+        return
+    age = datetime.now(UTC) - options.cutoff
+    if age < safety_floor and not force:
+        raise InvalidInputError(
+            f"the cutoff {options.cutoff} is younger than {safety_floor}: what writers are "
+            "uploading now could be deleted. Choose an older one, or pass force=True if nobody "
+            "writes",
+            kind="cutoff-too-young",
+        )
+    if assets.storage.read_only:
+        raise ReadOnlyError(f"{assets.storage.url} is read-only", kind="read-only-storage")
+    require_online(assets.repo()[0])
+
+
+def attempt(assets: Assets, run: Callable[[int], GCSummary]) -> GCSummary:
+    """Run, again and again while writers come to need what is to go; `run` is told how often.
+
+    Raises:
+        ConflictError: they kept doing that.
+    """
+    for restarts in range(_ATTEMPTS):
         try:
-            return _Collector(assets, options, Meter(progress)).run(restarts=attempt)
-        except _StartOverError:
-            time.sleep(random.uniform(0, 0.05 * 2**attempt))
+            return run(restarts)
+        except StartOverError:
+            time.sleep(random.uniform(0, 0.05 * 2**restarts))
     raise ConflictError(
         f"{assets.storage.url}: writers came to need what was to be deleted, {_ATTEMPTS} times",
         kind="gc-attempts-exhausted",
     )
 
 
-def _check_floor(cutoff: datetime, floor: timedelta, force: bool) -> None:
-    age = datetime.now(UTC) - cutoff
-    if age < floor and not force:
-        raise InvalidInputError(
-            f"the cutoff {cutoff} is younger than {floor}: what writers are uploading now could be "
-            "deleted. Choose an older one, or pass force=True if nobody writes",
-            kind="cutoff-too-young",
-        )
-
-
 class _Collector:
     """One attempt."""
 
-    def __init__(self, assets: Assets, options: _Options, meter: Meter) -> None:
+    def __init__(self, assets: Assets, options: Options, meter: Meter) -> None:
         self._assets = assets
         self._storage = assets.storage
         self._options = options
         self._meter = meter
-        self._dropped = IdSet()
         self._marks = Marks(self._storage, meter, max_memory_bytes=options.max_memory_bytes)
+        self._keeper = Keeper(assets, self._marks)
         self._sweeper = Sweeper(
-            self._storage,
-            options.cutoff,
-            meter,
-            dry_run=options.dry_run,
-            look_again=self._look_again,
+            self._storage, meter, dry_run=options.dry_run, look_again=self._keeper.look_again
         )
-        self._version: Version | None = None
 
-    def run(self, *, restarts: int) -> GCSummary:
+    def run(self, restarts: int) -> GCSummary:
         self._meter.enter("mark")
         files = [*self._listed("snapshots/")]
-        info = self._plan(files)
-        live, letters = self._marks.chunks(0)
+        info = self._keeper.plan(old_ids(files, self._options.cutoff))
+        live, span = self._marks.chunks(0)
         self._meter.enter("update")
-        if self._options.dry_run:
-            self._without_dropped(info)
-        else:
-            update_repo(
-                self._assets, self._without_dropped, updates_per_file=self._options.updates_per_file
-            )
-        marks, sweep = self._marks, self._sweeper.sweep
-        sweep("snapshots", files, marks.snapshots.contains)
-        sweep("transaction_logs", self._listed("transactions/"), marks.logs.contains)
-        sweep("manifests", self._listed("manifests/"), marks.manifests.contains)
-        self._sweep_chunks(live, letters)
-        return self._summary(restarts)
+        drop(self._assets, self._keeper, info, self._options)
+        marks = self._marks
+        self._sweep("snapshots", files, marks.snapshots.contains)
+        self._sweep("transaction_logs", self._listed("transactions/"), marks.logs.contains)
+        self._sweep("manifests", self._listed("manifests/"), marks.manifests.contains)
+        self._sweep_chunks(live, span)
+        return summary(self._sweeper, self._keeper, self._meter, restarts, self._options)
 
-    def _plan(self, files: Iterable[IdPage]) -> RepoInfo:
-        """Decide which snapshots stay.
-
-        The files were listed before `repo` is read: a snapshot without a file is a young one.
-        """
-        old = IdSet()
-        for page in files:
-            rows = [row for row, found in enumerate(page.objects) if self._sweeper.is_old(found)]
-            old.add(page.id[rows])
-        info, self._version = self._assets.repo()
-        ids = info.snapshots.id
-        drop = ~reachable(info) & old.contains(ids)
-        self._dropped.add(ids[drop])
-        self._marks.keep(info, ids[~drop])
-        return info
-
-    def _without_dropped(self, info: RepoInfo) -> tuple[RepoInfo, Update]:
-        """The change to the repo object, which may not be the one that the plan was made for."""
-        snapshots = info.snapshots
-        gone = self._dropped.contains(snapshots.id)
-        new = ~gone & ~self._marks.snapshots.contains(snapshots.id)
-        is_orphan = (snapshots.parent >= 0) & gone[snapshots.parent]
-        if bool((reachable(info) & gone).any()) or bool((new & is_orphan).any()):
-            raise _StartOverError
-        self._marks.adopt(info, snapshots.id[new])
-        changed = orphans(snapshots, gone, ~gone)
-        self._marks.keep_logs(changed.logs)
-        fallback = initial_row(snapshots, changed.ancestor)
-        parent = np.where(changed.ancestor < 0, fallback, changed.ancestor)
-        # The next look at the repo object must see whatever is there then.
-        self._version = None
-        return without(info, gone, changed, parent), Update(kind=UpdateKind.GC_RAN, updated_at=0)
-
-    def _look_again(self) -> None:
-        info, version = self._assets.repo()
-        if version == self._version:
-            return
-        ids = info.snapshots.id
-        if bool(self._dropped.contains(ids).any()):
-            # Somebody put an older repo object back.
-            raise _StartOverError
-        self._marks.adopt(info, ids[~self._marks.snapshots.contains(ids)])
-        self._version = version
-
-    def _sweep_chunks(self, live: IdSet, letters: range) -> None:
+    def _sweep_chunks(self, live: IdSet, span: range) -> None:
         while True:
             is_kept = _in_either(live, self._marks.late_chunks)
-            self._sweeper.sweep("chunks", self._listed("chunks/", letters), is_kept)
-            if letters.stop == LETTERS or self._sweeper.failed:
+            self._sweep("chunks", self._listed("chunks/", span), is_kept)
+            if span.stop == WHOLE.stop or self._sweeper.failed:
                 return
-            live, letters = self._marks.chunks(letters.stop)
+            live, span = self._marks.chunks(span.stop)
 
-    def _listed(self, folder: str, letters: range = range(LETTERS)) -> Iterator[IdPage]:
+    def _sweep(self, phase: str, pages: Iterable[IdPage], is_kept: IsKept) -> None:
+        if self._sweeper.enter(phase):
+            found = find_garbage(pages, is_kept, self._options.cutoff)
+            self._sweeper.sweep(phase, found, is_kept)
+
+    def _listed(self, folder: str, span: range = WHOLE) -> Iterator[IdPage]:
         concurrency = self._options.concurrency
-        for page in list_ids(self._storage, folder, letters=letters, concurrency=concurrency):
+        for page in list_ids(self._storage, folder, span=span, concurrency=concurrency):
             self._meter.listed(len(page.objects))
             yield page
 
-    def _summary(self, restarts: int) -> GCSummary:
-        count = self._sweeper.count
-        return GCSummary(
-            bytes_deleted=self._sweeper.bytes,
-            chunks_deleted=count["chunks"],
-            manifests_deleted=count["manifests"],
-            snapshots_deleted=count["snapshots"],
-            transaction_logs_deleted=count["transaction_logs"],
-            objects_failed_to_delete=self._sweeper.failed,
-            delete_errors=self._sweeper.errors,
-            skipped_phases=tuple(self._sweeper.skipped),
-            snapshots_dropped=len(self._dropped),
-            objects_listed=self._meter.now.objects_listed,
-            manifests_read=self._meter.now.manifests_read,
-            restarts=restarts,
-            dry_run=self._options.dry_run,
-        )
+
+def old_ids(pages: Iterable[IdPage], cutoff: datetime) -> IdSet:
+    """The objects that were written before the cutoff."""
+    found = IdSet()
+    for page in pages:
+        found.add(page.id[[row for row, it in enumerate(page.objects) if is_old(it, cutoff)]])
+    return found
+
+
+def drop(assets: Assets, keeper: Keeper, info: RepoInfo, options: Options) -> None:
+    """Take the snapshots that nothing needs out of the repo object.
+
+    Raises:
+        StartOverError: somebody came to need one.
+    """
+    if options.dry_run:
+        keeper.without_dropped(info)
+    else:
+        update_repo(assets, keeper.without_dropped, updates_per_file=options.updates_per_file)
+
+
+def summary(
+    sweeper: Sweeper, keeper: Keeper, meter: Meter, restarts: int, options: Options
+) -> GCSummary:
+    return GCSummary(
+        bytes_deleted=sweeper.bytes,
+        chunks_deleted=sweeper.count["chunks"],
+        manifests_deleted=sweeper.count["manifests"],
+        snapshots_deleted=sweeper.count["snapshots"],
+        transaction_logs_deleted=sweeper.count["transaction_logs"],
+        objects_failed_to_delete=sweeper.failed,
+        delete_errors=sweeper.errors,
+        skipped_phases=tuple(sweeper.skipped),
+        snapshots_dropped=len(keeper.dropped),
+        objects_listed=meter.now.objects_listed,
+        manifests_read=meter.now.manifests_read,
+        restarts=restarts,
+        dry_run=options.dry_run,
+    )
 
 
 def _in_either(one: IdSet, other: IdSet) -> IsKept:

@@ -14,10 +14,15 @@ from icefloe.format.ids import ALPHABET, ObjectId, decode_ids
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from icefloe.format.ragged import Bytes
     from icefloe.storage import ObjectInfo, Storage
 
-LETTERS = len(ALPHABET)
+PER_LETTER = len(ALPHABET)
+WHOLE = range(PER_LETTER**2)
+"""All pairs of letters that an id may begin with. They are numbered as the alphabet is, in which
+ids sort as their bytes do: a part of the ids is a range of these numbers."""
 _FULL_PAGE = 1000
 
 
@@ -30,25 +35,35 @@ class IdPage:
 
 
 def list_ids(
-    storage: Storage, folder: str, *, letters: range = range(LETTERS), concurrency: int
+    storage: Storage, folder: str, *, span: range = WHOLE, concurrency: int
 ) -> Iterator[IdPage]:
-    """All objects in `folder` (with its slash) whose name is an id that starts with these letters.
+    """All objects in `folder` (with its slash) whose name is an id, or an id in a part of them.
 
-    Letters are numbered as the alphabet of the ids is, in which ids sort as their bytes do. Objects
-    with other names are nobody's and left out.
+    Objects with other names are nobody's and left out.
     """
-    for page in _pages(storage, folder, letters, concurrency):
+    for page in _pages(storage, folder, span, concurrency):
         found = _id_page(page, len(folder))
-        if len(letters) < LETTERS:
-            first = found.id[:, 0] >> 3
-            inside = np.flatnonzero((first >= letters.start) & (first < letters.stop))
+        if span != WHOLE:
+            inside = np.flatnonzero(within(found.id, span))
             found = IdPage(found.id[inside], [found.objects[row] for row in inside.tolist()])
         if len(found.id):
             yield found
 
 
+def prefixes(ids: Bytes) -> NDArray[np.uint16]:
+    """The number of the first two letters of each id."""
+    both: NDArray[np.uint16] = np.ascontiguousarray(ids[:, :2]).view(">u2").ravel()
+    return both >> 6
+
+
+def within(ids: Bytes, span: range) -> NDArray[np.bool_]:
+    """Which ids begin with these pairs of letters."""
+    first = prefixes(ids)
+    return (first >= span.start) & (first < span.stop)
+
+
 def _pages(
-    storage: Storage, folder: str, letters: range, concurrency: int
+    storage: Storage, folder: str, span: range, concurrency: int
 ) -> Iterator[Sequence[ObjectInfo]]:
     pages = storage.list(folder)
     if storage.url.startswith(("file:", "memory:")):
@@ -60,8 +75,21 @@ def _pages(
         yield first
         yield from pages
         return
-    prefixes = [f"{folder}{chr(ALPHABET[letter])}" for letter in letters]
-    yield from _together([storage.list(prefix) for prefix in prefixes], concurrency)
+    listings = [storage.list(f"{folder}{text}") for text in _texts(span)]
+    yield from _together(listings, concurrency)
+
+
+def _texts(span: range) -> Iterator[str]:
+    """The fewest beginnings of names that cover a span."""
+    at = span.start
+    while at < span.stop:
+        first, second = divmod(at, PER_LETTER)
+        if second == 0 and at + PER_LETTER <= span.stop:
+            yield chr(ALPHABET[first])
+            at += PER_LETTER
+        else:
+            yield chr(ALPHABET[first]) + chr(ALPHABET[second])
+            at += 1
 
 
 def _together[T](iterators: Sequence[Iterator[T]], concurrency: int) -> Iterator[T]:
