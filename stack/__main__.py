@@ -23,11 +23,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--dags", type=Path, default=_PROJECT / "dags", help="a folder of Dags, for up"
     )
+    parser.add_argument(
+        "--airflow-only",
+        action="store_true",
+        help="for up: no Spark cluster and no S3 server; the repository is a folder",
+    )
     arguments = parser.parse_args(argv)
     folder = arguments.folder.resolve()
     try:
         if arguments.command == "up":
-            return commands.up(folder, arguments.dags.resolve())
+            dags = arguments.dags.resolve()
+            return commands.up(folder, dags, airflow_only=arguments.airflow_only)
         return {"status": commands.status, "down": commands.down}[arguments.command](folder)
     except RuntimeError as error:
         print(error, file=sys.stderr)

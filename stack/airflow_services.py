@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stack import postgres, spark
 from stack.component import Component, fetch_json
@@ -34,7 +34,9 @@ _SERVICES: Mapping[str, tuple[list[str], str]] = {
 def services(layout: Layout, database: str) -> list[Component]:
     # Drivers of Spark jobs are children of the scheduler.
     environment = layout.environment(
-        **settings(layout, database), **spark.spark_environment(layout), **layout.s3_environment()
+        **settings(layout, database),
+        **spark.spark_environment(layout),
+        **({} if layout.airflow_only else layout.s3_environment()),
     )
     return [
         Component(
@@ -82,9 +84,21 @@ def settings(layout: Layout, database: str) -> dict[str, str]:
 
 def connections(layout: Layout) -> dict[str, str]:
     """What the Dags connect to: JSON, as values of the variables that Airflow reads."""
+    found = _local_places(layout) if layout.airflow_only else _places(layout)
+    return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in found.items()}
+
+
+def _local_places(layout: Layout) -> dict[str, dict[str, Any]]:
+    return {
+        "icechunk_default": {"conn_type": "icechunk", "host": str(layout.folder / "repository")},
+        "spark_default": {"conn_type": "spark", "host": "local[2]"},
+    }
+
+
+def _places(layout: Layout) -> dict[str, dict[str, Any]]:
     keys, endpoint = layout.keys, layout.url("s3")
     account = {"login": keys.s3_access_key, "password": keys.s3_secret_key}
-    found = {
+    return {
         "icechunk_default": {
             "conn_type": "icechunk",
             "host": f"s3://{BUCKET}/default",
@@ -102,7 +116,6 @@ def connections(layout: Layout) -> dict[str, str]:
             "extra": {"deploy-mode": "client"},
         },
     }
-    return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in found.items()}
 
 
 def _is_healthy(layout: Layout, name: str) -> bool:

@@ -26,7 +26,7 @@ _GRACE_SECONDS = 20
 _PROJECT = Path(__file__).parents[1]
 
 
-def up(folder: Path, dags: Path) -> int:
+def up(folder: Path, dags: Path, *, airflow_only: bool = False) -> int:
     """Start what does not run, wait until all is healthy, and say where it is.
 
     A stack that cannot be started as a whole is stopped again. One that ran before is left alone.
@@ -38,6 +38,7 @@ def up(folder: Path, dags: Path) -> int:
             # Other programs may have taken some ports since.
             remembered.ports = choose({**PREFERRED, **remembered.ports})
             remembered.dags = str(dags)
+            remembered.airflow_only = airflow_only
         layout = _layout(folder, remembered)
         try:
             _start(layout, remembered, supervisor)
@@ -123,9 +124,8 @@ def _prepare(layout: Layout, database: str, supervisor: Supervisor) -> None:
     environment = layout.environment(
         **airflow_services.settings(layout, database),
         **airflow_services.connections(layout),
-        **layout.s3_environment(),
+        **({} if layout.airflow_only else {**layout.s3_environment(), "STACK_BUCKET": BUCKET}),
         STACK_ADMIN_PASSWORD=layout.keys.admin_password,
-        STACK_BUCKET=BUCKET,
     )
     with open(supervisor.log("prepare"), "ab") as log:
         done = subprocess.run(
@@ -139,22 +139,24 @@ def _prepare(layout: Layout, database: str, supervisor: Supervisor) -> None:
         )
     if done.returncode:
         raise StartError(f"Airflow's database was not prepared.\n{supervisor.tail('prepare')}")
-    print("  database, bucket and connections are ready")
+    print("  database and connections are ready")
 
 
 def _components(layout: Layout, database: str) -> list[Component]:
     databases = [postgres.server(layout)] if database == "postgres" else []
-    return [
-        *databases,
-        seaweedfs.server(layout),
-        *spark.cluster(layout),
-        *airflow_services.services(layout, database),
-    ]
+    others = [] if layout.airflow_only else [seaweedfs.server(layout), *spark.cluster(layout)]
+    return [*databases, *others, *airflow_services.services(layout, database)]
 
 
 def _layout(folder: Path, remembered: State) -> Layout:
     keys = load_or_generate(folder / "keys.json")
-    return Layout(folder=folder, dags=Path(remembered.dags), ports=remembered.ports, keys=keys)
+    return Layout(
+        folder=folder,
+        dags=Path(remembered.dags),
+        ports=remembered.ports,
+        keys=keys,
+        airflow_only=remembered.airflow_only,
+    )
 
 
 def _create(folder: Path) -> None:
@@ -173,10 +175,10 @@ def _opened(folder: Path) -> Iterator[tuple[State, Supervisor]]:
 
 
 def _welcome(layout: Layout) -> str:
-    return f"""
-Airflow       {layout.url("api")}    login {airflow_services.USER} / {layout.keys.admin_password}
-Spark         {layout.url("spark-master-ui")}    {spark.master_url(layout)}
-S3            {layout.url("s3")}    bucket {BUCKET}
-Dags          {layout.dags}
-Logs          {layout.logs}
-"""
+    login = f"login {airflow_services.USER} / {layout.keys.admin_password}"
+    places = {"Airflow": f"{layout.url('api')}    {login}"}
+    if not layout.airflow_only:
+        places["Spark"] = f"{layout.url('spark-master-ui')}    {spark.master_url(layout)}"
+        places["S3"] = f"{layout.url('s3')}    bucket {BUCKET}"
+    places |= {"Dags": str(layout.dags), "Logs": str(layout.logs)}
+    return "\n" + "".join(f"{name:13} {place}\n" for name, place in places.items())

@@ -29,6 +29,8 @@ class Layout:
     dags: Path
     ports: Mapping[str, int]
     keys: Keys
+    airflow_only: bool = False
+    """Without Spark and S3: the repository is a folder, and Spark runs inside its jobs."""
 
     @property
     def logs(self) -> Path:

@@ -1,8 +1,8 @@
 """What Airflow needs before its services start: database, login, bucket, connections.
 
 Everything comes from the environment: Airflow's own settings, `STACK_ADMIN_PASSWORD`,
-`STACK_BUCKET`, the variables of an S3 client, and one `AIRFLOW_CONN_<ID>` for each connection, in
-JSON. It may run again at any time.
+`STACK_BUCKET` and the variables of an S3 client where there is one, and one `AIRFLOW_CONN_<ID>` for
+each connection, in JSON. It may run again at any time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _PREFIX = "AIRFLOW_CONN_"
 def main() -> None:
     initdb()
     write_password(os.environ["STACK_ADMIN_PASSWORD"])
-    create_bucket(os.environ["STACK_BUCKET"])
+    if bucket := os.environ.get("STACK_BUCKET"):
+        create_bucket(bucket)
     for name, text in os.environ.items():
         if name.startswith(_PREFIX):
             store_connection(name.removeprefix(_PREFIX).lower(), text)

@@ -27,10 +27,11 @@ class Started:
 
 @dataclass(slots=True)
 class State:
-    """Ports and processes by name, the folder of Dags, and `postgres` or `sqlite`."""
+    """Ports and processes by name, the folder of Dags, `postgres` or `sqlite`, and the extent."""
 
     dags: str = ""
     database: str = ""
+    airflow_only: bool = False
     ports: dict[str, int] = field(default_factory=dict)
     processes: dict[str, Started] = field(default_factory=dict)
 

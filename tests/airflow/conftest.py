@@ -194,7 +194,11 @@ def database(airflow_home):
 @pytest.fixture
 def dag_of(database):
     """The Dag of a file in the folder of Dags."""
-    from airflow.dag_processing.dagbag import DagBag
+    try:
+        from airflow.dag_processing.dagbag import DagBag
+    except ImportError:
+        # Before Airflow 3.2.
+        from airflow.models.dagbag import DagBag
 
     def load(name):
         bag = DagBag(dag_folder=str(database / f"{name}.py"), bundle_path=database)

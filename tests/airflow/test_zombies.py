@@ -63,7 +63,10 @@ def write(spark, session, *, folder):
 ATTEMPT = """
 import sys
 from datetime import UTC, datetime
-from airflow.dag_processing.dagbag import DagBag
+try:
+    from airflow.dag_processing.dagbag import DagBag
+except ImportError:
+    from airflow.models.dagbag import DagBag  # before Airflow 3.2
 moment = datetime(2026, 1, 5, tzinfo=UTC)
 bag = DagBag(dag_folder=sys.argv[1], bundle_path=sys.argv[2])
 run = bag.dags["zombie"].test(logical_date=moment, run_after=moment)
