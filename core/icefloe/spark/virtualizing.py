@@ -1,0 +1,328 @@
+"""Arrays of chunks that stay in HDF5 and NetCDF 4 files: executors find them, and refer to them.
+
+A first job opens each file once and stages its references, and values of coordinates. The driver
+checks that the files fit together, by what they say of their variables. A second job gives every
+region its manifest. No reference is ever on the driver.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+
+from icefloe.chunk_edits import EditColumns
+from icefloe.errors import IcefloeError, InvalidInputError
+from icefloe.format.chunk_refs import ChunkRefs
+from icefloe.spark.chunk_grid import inside
+from icefloe.spark.hdf5_variable import values_of
+from icefloe.spark.options import public_options
+from icefloe.spark.planning import MAX_CHUNKS, Plan, plan_array
+from icefloe.spark.regions import write_region
+from icefloe.spark.source import Source
+from icefloe.spark.virtualizing_arrays import find_targets, make
+from icefloe.spark.virtualizing_layout import Files
+from icefloe.spark.virtualizing_staging import Reading, root_of, staged_refs, staged_values
+from icefloe.spark.writing import Staged, adopt, run, write
+from icefloe.storage import open_storage
+from icefloe.virtual import normalize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from icefloe.session import Session
+    from icefloe.spark.block import Block
+    from icefloe.spark.chunk_grid import Box
+    from icefloe.spark.planning import ArrayPlan, Cell
+    from icefloe.spark.regions import WrittenRegion
+    from icefloe.spark.virtualizing_arrays import Target
+    from icefloe.spark.virtualizing_staging import StagedFile
+    from icefloe.spark.writing import StagedArray
+    from icefloe.storage.settings import Credentials
+
+    type Ints = NDArray[np.int64]
+
+_FILES_PER_TASK = 64
+
+
+def virtualize(
+    spark: SparkSession,
+    session: Session,
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    concat_dim: str | int | None = None,
+    group: str = "/",
+    into: str = "/",
+    loadable: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    sort_by: str | None = None,
+    checksum: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    credentials: Credentials | None = None,
+) -> Staged:
+    """Make arrays of the chunks of HDF5 and NetCDF 4 files, which stay where they are.
+
+    Arrays that are not there are created with the type, chunks, codecs, dimensions and attributes
+    of the files. Arrays that are there grow: the files follow what they hold. The session adopts
+    it all, and one commit publishes it.
+
+    Args:
+        spark: see `write`.
+        session: a writable one. If this fails, drop it.
+        files: paths or URLs, in order. A virtual chunk container must have each of them.
+        concat_dim: the dimension along which files follow each other, by name, or by number where
+            files name none. A name that no variable has becomes a new first dimension, with one
+            file for each of its elements. None: there is one file.
+        group: the group of the files to read, with all groups below it.
+        into: the group of the repository to write to.
+        loadable: variables whose values are copied, as those of coordinates, lone values and texts
+            always are, and small variables whose chunks do not fit together.
+        drop: variables to leave out. Those of groups below are called `surface/t2m`.
+        sort_by: order the files by the first value that they have of this variable.
+        checksum: note when each file was changed last, so that reading a changed one fails.
+        storage_options: to read the files with; none of them secret.
+        credentials: gives secret options, on executors; an importable function.
+
+    Raises:
+        InvalidInputError: a file is no HDF5, or says something that zarr cannot (kind
+            `unsupported-variable`), files do not agree (`inconsistent-files`), chunks do not fit
+            together (`unaligned-files`), or no container has a file. The session is as it was.
+        NotFoundError: there is no such file.
+    """
+    context = spark.sparkContext
+    locations = _locations(session, files)
+    if concat_dim is None and len(locations) > 1:
+        raise InvalidInputError(f"{len(locations)} files: say along which concat_dim they follow")
+    options = public_options(storage_options or {})
+    roots = {root_of(location) for location in locations} - {"file://"}
+    reading = Reading(
+        source=Source.of(session.context, session.snapshot_id),
+        storages={
+            root: open_storage(root, options, credentials=credentials, read_only=True)
+            for root in roots
+        },
+        group=group,
+        loadable=frozenset([*(_name(each) for each in loadable), *([sort_by] if sort_by else [])]),
+        drop=frozenset(map(_name, drop)),
+        sort_by=sort_by,
+        checksum=checksum,
+    )
+    staged = _stage(context, reading, locations)
+    together = Files(staged, _order(staged, sort_by), concat_dim)
+    found = find_targets(session, into, together.join(reading.loadable))
+    _require_same(session, [each for each in found if each.is_settled], staged)
+    targets = [each for each in found if not each.is_settled]
+    make(session, into, together.group_attributes(), targets)
+    base = session.fork().snapshot_id
+    source = Source.of(session.context, base)
+    virtual = [target for target in targets if not target.joined.load]
+    arrays = _write_virtual(context, session, source, virtual, staged)
+    loaded = [target for target in targets if target.joined.load]
+    if loaded:
+        plans = tuple(plan_array(session, target.path, target.region) for target in loaded)
+        compute = _Loaded(source, {each.path: _parts(each, staged, "values") for each in loaded})
+        arrays += write(spark, Plan(session, plans), compute).arrays
+    return Staged(session, base, tuple(arrays))
+
+
+def _locations(session: Session, files: Sequence[str | os.PathLike[str]]) -> list[str]:
+    if not len(files):
+        raise InvalidInputError("no files")
+    texts = [os.fspath(file) for file in files]
+    locations = [
+        normalize(text if "://" in text else f"file://{os.path.abspath(text)}") for text in texts
+    ]
+    try:
+        session.context.containers.validate(locations)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{error}. Add one to the repository: config = repo.config; "
+            "config.set_virtual_chunk_container(VirtualChunkContainer(prefix, store)); "
+            "repo.reopen(config).save_config()",
+            kind=error.kind,
+        ) from error
+    return locations
+
+
+def _stage(context: SparkContext, reading: Reading, locations: Sequence[str]) -> list[StagedFile]:
+    try:
+        stage_files = import_module("icefloe.spark.virtualizing_files").stage_files
+    except ImportError as error:
+        raise InvalidInputError(
+            f"virtualize needs the package {error.name}: pip install 'icefloe[hdf5]'",
+            kind="missing-dependency",
+        ) from error
+    size = min(_FILES_PER_TASK, -(-len(locations) // (3 * context.defaultParallelism)))
+    items = [(at, locations[at : at + size]) for at in range(0, len(locations), size)]
+    told = f"icefloe: find the chunks of {len(locations):,} files"
+    answers = run(context, partial(stage_files, reading), items, told)
+    staged = list(chain.from_iterable(answers))
+    for each in staged:
+        if isinstance(each, IcefloeError):
+            raise each
+    return staged
+
+
+def _require_same(
+    session: Session, targets: Sequence[Target], staged: Sequence[StagedFile]
+) -> None:
+    """That coordinates of the other dimensions are what the arrays have already."""
+    source = Source.of(session.context, session.snapshot_id)
+    for target in targets:
+        if target.joined.load:
+            parts = {target.path: _parts(target, staged, "values")}
+            new = _Loaded(source, parts).values(target.path, 0)
+            array = zarr.open_array(session.store, path=target.path.strip("/"), mode="r")
+            if np.asarray(array[...]).tolist() != new.tolist():
+                location = staged[int(target.joined.numbers[0])].location
+                raise InvalidInputError(
+                    f"{target.path} has other values than {location}", kind="inconsistent-files"
+                )
+
+
+def _order(staged: Sequence[StagedFile], sort_by: str | None) -> Ints:
+    if sort_by is None:
+        return np.arange(len(staged))
+    for file in staged:
+        if not file.key:
+            raise InvalidInputError(
+                f"{file.location} has no values of {sort_by!r} to sort by",
+                kind="inconsistent-files",
+            )
+    return np.array(sorted(range(len(staged)), key=lambda number: staged[number].key), np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """The files of one variable: which they are, where each begins, and what was staged of them."""
+
+    target: Target
+    starts: Ints
+    """In elements of the array, and where the last ends."""
+    manifests: NDArray[np.uint8]
+
+    def meeting(self, first: int, last: int) -> range:
+        """The files with elements from `first` up to `last`."""
+        if self.target.joined.axis is None:
+            return range(1)
+        low = np.searchsorted(self.starts[1:], first, side="right")
+        return range(int(low), int(np.searchsorted(self.starts[:-1], last)))
+
+
+def _parts(target: Target, staged: Sequence[StagedFile], what: str) -> _Parts:
+    ids = b"".join(getattr(staged[number], what) for number in target.joined.numbers.tolist())
+    manifests = np.frombuffer(ids, np.uint8).reshape(len(target.joined.numbers), -1)
+    return _Parts(target, target.start + target.joined.edges, manifests)
+
+
+def _write_virtual(
+    context: SparkContext,
+    session: Session,
+    source: Source,
+    targets: Sequence[Target],
+    staged: Sequence[StagedFile],
+) -> list[StagedArray]:
+    """Give the regions of arrays their manifests, and let the session adopt them."""
+    plans = [plan_array(session, target.path, target.region) for target in targets]
+    if Plan(session, tuple(plans)).needs_slices:
+        raise InvalidInputError(
+            f"the files have more than {MAX_CHUNKS:,} chunks, which do not fit one commit: take "
+            "fewer files at a time",
+            kind="too-many-chunks",
+        )
+    parts = {target.path: _parts(target, staged, "refs") for target in targets}
+    bare = {each.path: replace(each, cells=(), carried=()) for each in plans}
+    items = [(each.path, cell) for each in plans for cell in (*each.cells, *each.carried)]
+    told = f"icefloe: write the manifests of {len(items):,} regions"
+    regions = run(context, partial(_write_region, source, bare, parts), items, told)
+    return [adopt(session, each, regions) for each in plans]
+
+
+def _write_region(
+    source: Source,
+    plans: Mapping[str, ArrayPlan],
+    parts: Mapping[str, _Parts],
+    item: tuple[str, Cell],
+) -> WrittenRegion:
+    path, cell = item
+    session, plan, part = source.open(), plans[path], parts[path]
+    box = plan.cell_box(cell)
+    refs = _refs(session, plan, part, box)
+    edits = EditColumns.written(refs.take(inside(refs.index, box)))
+    return write_region(session, path, cell, box, edits)
+
+
+def _refs(session: Session, plan: ArrayPlan, part: _Parts, box: Box) -> ChunkRefs:
+    """The references of the files that meet a box of chunks, where they are in the array."""
+    joined, rank = part.target.joined, len(plan.sizes)
+    axis = joined.axis
+    chosen = part.meeting(*plan.grid.elements(box)[axis or 0]) if rank else range(1)
+    if not chosen:
+        return ChunkRefs.empty(rank)
+    rows = slice(chosen.start, chosen.stop)
+    found = staged_refs(
+        session.context.assets,
+        part.manifests[rows],
+        joined.numbers[rows].tolist(),
+        joined.places[rows].tolist(),
+    )
+    filled = [(at, refs) for at, refs in zip(chosen, found, strict=True) if len(refs)]
+    if axis is None or not filled:
+        return filled[0][1] if filled else ChunkRefs.empty(rank)
+    refs = ChunkRefs.concat([refs for _, refs in filled])
+    first = part.starts[[at for at, _ in filled]] // joined.variable.chunks[axis]
+    shift = np.repeat(first, [len(each) for _, each in filled]).astype(np.uint32)
+    index = np.insert(refs.index, axis, 0, axis=1) if joined.is_new else refs.index.copy()
+    index[:, axis] += shift
+    return replace(refs, index=index)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """Gives the values of blocks from those that were staged."""
+
+    source: Source
+    parts: Mapping[str, _Parts]
+
+    def __call__(self, block: Block) -> NDArray[Any]:
+        parts = self.parts[block.path]
+        axis = parts.target.joined.axis
+        if axis is None:
+            return self.values(block.path, 0)[block.slices]
+        wanted = block.slices[axis]
+        pieces = []
+        for at in parts.meeting(wanted.start, wanted.stop):
+            start = int(parts.starts[at])
+            sides = list(block.slices)
+            sides[axis] = slice(max(wanted.start - start, 0), wanted.stop - start)
+            pieces.append(self.values(block.path, at)[tuple(sides)])
+        return np.concatenate(pieces, axis=axis)
+
+    def values(self, path: str, at: int) -> NDArray[Any]:
+        """All that one file has for an array."""
+        parts = self.parts[path]
+        joined = parts.target.joined
+        shape = list(joined.variable.shape)
+        if joined.axis is not None:
+            shape[joined.axis] = int(parts.starts[at + 1] - parts.starts[at])
+        data = staged_values(
+            self.source.open().context.assets,
+            parts.manifests[at].tobytes(),
+            int(joined.numbers[at]),
+            int(joined.places[at]),
+        )
+        return values_of(replace(joined.variable, shape=tuple(shape)), data)
+
+
+def _name(path: str) -> str:
+    return path.strip("/")

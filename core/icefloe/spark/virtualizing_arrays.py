@@ -1,0 +1,182 @@
+"""The arrays that `virtualize` writes to: created, or grown to hold more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BytesCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
+
+from icefloe.errors import InvalidInputError
+from icefloe.format import paths
+from icefloe.spark.hdf5_variable import STRING
+from icefloe.spark.virtualizing_layout import MEANING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from icefloe.session import Session
+    from icefloe.spark.virtualizing_layout import Joined
+
+_CHUNK_BYTES = 2**17
+"""Of arrays whose values are copied: they may grow file by file."""
+_OF_VALUES = ("shape", "data_type", "dimension_names")
+_OF_CHUNKS = ("chunk_grid", "codecs", "fill_value")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """Where one variable goes: from `start` on along its axis."""
+
+    path: str
+    joined: Joined
+    start: int
+    exists: bool
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the array is there, and files add nothing to it."""
+        return self.exists and self.joined.axis is None
+
+    @property
+    def region(self) -> list[slice]:
+        """The elements that are written."""
+        sides = [slice(0, length) for length in self.joined.variable.shape]
+        if self.joined.axis is not None:
+            length = self.joined.variable.shape[self.joined.axis]
+            sides[self.joined.axis] = slice(self.start, self.start + length)
+        return sides
+
+
+def node_path(group: str, name: str) -> str:
+    return "/" + "/".join(filter(None, (group.strip("/"), name)))
+
+
+def find_targets(session: Session, into: str, joined: Sequence[Joined]) -> list[Target]:
+    """Where each variable goes. Nothing is changed.
+
+    Raises:
+        InvalidInputError: what is there does not fit, or ends within a chunk.
+    """
+    targets = [_target(session, node_path(into, each.name), each) for each in joined]
+    starts: dict[str, dict[int, str]] = {}
+    for target in targets:
+        if target.joined.axis is not None:
+            starts.setdefault(paths.parent(target.path), {})[target.start] = target.path
+    for group, found in starts.items():
+        if len(found) > 1:
+            told = ", ".join(f"{path} {start}" for start, path in sorted(found.items()))
+            raise InvalidInputError(
+                f"the arrays of {group} differ in length, so files cannot follow them: {told}",
+                kind="inconsistent-files",
+            )
+    return targets
+
+
+def make(
+    session: Session, into: str, groups: Mapping[str, Mapping[str, Any]], targets: Sequence[Target]
+) -> None:
+    """Create the groups and arrays that are not there, and give the others their new length."""
+    for name, attributes in groups.items():
+        path = node_path(into, name)
+        if session.node(path) is None:
+            zarr.create_group(session.store, path=path.strip("/"), attributes=dict(attributes))
+    for target in targets:
+        options = _options(target.joined)
+        if session.node(target.path) is None:
+            zarr.create_array(session.store, name=target.path.strip("/"), **options)
+        else:
+            array = zarr.open_array(session.store, path=target.path.strip("/"), mode="r+")
+            array.resize(tuple(side.stop for side in target.region))
+
+
+def _target(session: Session, path: str, joined: Joined) -> Target:
+    node = session.node(path)
+    if node is None:
+        return Target(path, joined, 0, exists=False)
+    if node.array is None:
+        raise InvalidInputError(f"{path} is a group, and {joined.name} is not", kind="not-an-array")
+    there, wanted = json.loads(node.user_data), _document(joined)
+    axis = joined.axis
+    length = 0 if axis is None else node.array.shape[axis].array_length
+    for document in (there, wanted):
+        document["shape"] = [n if at != axis else "any" for at, n in enumerate(document["shape"])]
+    if told := _difference(there, wanted, _OF_VALUES):
+        raise InvalidInputError(f"{path} {told}", kind="inconsistent-files")
+    _require_meanings(path, there["attributes"], joined.attributes)
+    if axis is None or joined.load:
+        return Target(path, joined, length, exists=True)
+    told = _difference(there, wanted, _OF_CHUNKS)
+    if length % joined.variable.chunks[axis]:
+        told = f"ends within a chunk, at {length} of chunks of {joined.variable.chunks[axis]}"
+    if told and not joined.may_load:
+        raise InvalidInputError(
+            f"{path} {told}: nothing virtual can follow. Copy it, with loadable=[{joined.name!r}]",
+            kind="unaligned-files",
+        )
+    return Target(path, replace(joined, load=bool(told)), length, exists=True)
+
+
+def _difference(
+    there: Mapping[str, Any], wanted: Mapping[str, Any], keys: Sequence[str]
+) -> str | None:
+    for key in keys:
+        if there.get(key) != wanted.get(key):
+            return f"has {key} {there.get(key)}, and the files have {wanted.get(key)}"
+    return None
+
+
+def _require_meanings(path: str, there: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    for name in sorted(MEANING):
+        if json.dumps(there.get(name)) != json.dumps(new.get(name)):
+            raise InvalidInputError(
+                f"attribute {name} of {path} is {there.get(name)}, and in the files it is "
+                f"{new.get(name)}",
+                kind="inconsistent-files",
+            )
+
+
+def _document(joined: Joined) -> dict[str, Any]:
+    """The zarr.json that the array would have."""
+    array = zarr.create_array(MemoryStore(), **_options(joined))
+    files = array.metadata.to_buffer_dict(default_buffer_prototype())
+    document: dict[str, Any] = json.loads(files["zarr.json"].to_bytes())
+    return document
+
+
+def _options(joined: Joined) -> dict[str, Any]:
+    """What `zarr.create_array` takes."""
+    variable = joined.variable
+    options: dict[str, Any] = {
+        "shape": variable.shape,
+        "attributes": joined.attributes,
+        "dimension_names": variable.dimensions if any(variable.dimensions) else None,
+    }
+    if variable.dtype == STRING:
+        return options | {"dtype": "string", "chunks": _loaded_chunks(joined)}
+    dtype = np.dtype(variable.dtype)
+    options |= {"dtype": dtype, "fill_value": np.frombuffer(variable.fill, dtype)[0]}
+    if joined.load:
+        return options | {"chunks": _loaded_chunks(joined)}
+    endian: Any = {"<": "little", ">": "big"}.get(dtype.str[0])
+    return options | {
+        "chunks": tuple(max(size, 1) for size in variable.chunks),
+        "serializer": BytesCodec(endian=endian),
+        "compressors": json.loads(variable.codecs) or None,
+    }
+
+
+def _loaded_chunks(joined: Joined) -> tuple[int, ...]:
+    """As large as the array, but for the axis along which it may grow."""
+    variable = joined.variable
+    chunks = [max(length, 1) for length in variable.shape]
+    if joined.axis is not None:
+        chunks[joined.axis] = 1
+        row = int(np.prod(chunks)) * max(len(variable.fill), 1)
+        chunks[joined.axis] = max(_CHUNK_BYTES // row, 1)
+    return tuple(chunks)

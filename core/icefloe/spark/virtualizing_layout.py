@@ -1,0 +1,255 @@
+"""What arrays the files of `virtualize` make together: whether they agree, and where each goes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icefloe.errors import InvalidInputError
+from icefloe.spark.virtualizing_staging import loading
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    from icefloe.spark.hdf5_variable import Variable
+    from icefloe.spark.virtualizing_staging import StagedFile
+
+    type Ints = NDArray[np.int64]
+
+# Values mean something else where one of these differs.
+MEANING = frozenset(
+    {"units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"}
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined:
+    """One variable of all files.
+
+    Attributes:
+        variable: as the first file has it, with the shape and dimensions of all together.
+        attributes: those that all files have, with one value.
+        axis: along which files follow each other; None if the first file speaks for all.
+        is_new: the files do not have that axis.
+        load: copy the values, do not refer to them.
+        may_load: all files had their values staged.
+        numbers: the files, in order.
+        places: the number of the variable in each of them.
+        edges: where each begins along the axis, in elements, and where the last ends.
+    """
+
+    variable: Variable
+    attributes: dict[str, Any]
+    axis: int | None
+    is_new: bool
+    load: bool
+    may_load: bool
+    numbers: Ints
+    places: Ints
+    edges: Ints
+
+    @property
+    def name(self) -> str:
+        return self.variable.name
+
+
+class Files:
+    """The files in order; what many of them share is looked at once."""
+
+    def __init__(
+        self, files: Sequence[StagedFile], numbers: Ints, concat: str | int | None
+    ) -> None:
+        self._files = [files[number] for number in numbers.tolist()]
+        self._numbers = numbers
+        self._concat = concat
+        self._kinds, self._kind = _distinct([file.variables for file in self._files])
+        self._is_new = isinstance(concat, str) and not any(
+            concat in variable.dimensions for variable in self._kinds[0]
+        )
+
+    def join(self, loadable: frozenset[str]) -> list[Joined]:
+        """All variables.
+
+        Raises:
+            InvalidInputError: files do not agree (kind `inconsistent-files`), or their chunks do
+                not fit together (kind `unaligned-files`).
+        """
+        names = [variable.name for variable in self._kinds[0]]
+        for kind, variables in enumerate(self._kinds):
+            odd = {variable.name for variable in variables} ^ set(names)
+            if odd:
+                told = ", ".join(sorted(odd))
+                raise self._differs(kind, told, "is not in all files: leave it out with drop=")
+        return [self._join(name, loadable) for name in names]
+
+    def group_attributes(self) -> dict[str, dict[str, Any]]:
+        """The groups, and the attributes that all files give them with one value."""
+        kinds, _ = _distinct([file.groups for file in self._files])
+        documents = [dict(groups) for groups in kinds]
+        return {
+            name: _common([json.loads(document.get(name, "{}")) for document in documents])
+            for name in documents[0]
+        }
+
+    def _join(self, name: str, loadable: frozenset[str]) -> Joined:
+        places = [[each.name for each in kind].index(name) for kind in self._kinds]
+        kinds = [kind[place] for kind, place in zip(self._kinds, places, strict=True)]
+        place = np.array(places)[self._kind]
+        axis = self._axis(kinds[0])
+        self._check(kinds, axis)
+        load = any(loading(kind, loadable)[0] for kind in kinds)
+        is_new = axis is not None and self._is_new
+        if is_new:
+            kinds = [_with_axis(kind, str(self._concat)) for kind in kinds]
+        sizes = np.array([1 if axis is None else kind.shape[axis] for kind in kinds])[self._kind]
+        obstacle = None if load else self._obstacle(kinds, axis, sizes)
+        lacking = self._without_values(place)
+        if lacking is not None and (load or obstacle):
+            raise _unfit(name, obstacle or f"{lacking} has too much of it to copy")
+        if axis is None and load:
+            self._require_equal(kinds[0], place)
+        first = kinds[0]
+        if axis is not None:
+            shape = (*first.shape[:axis], int(sizes.sum()), *first.shape[axis + 1 :])
+            first = replace(first, shape=shape)
+        count = 1 if axis is None else len(sizes)
+        return Joined(
+            variable=first,
+            attributes=_common([json.loads(kind.attributes) for kind in kinds]),
+            axis=axis,
+            is_new=is_new,
+            load=load or obstacle is not None,
+            may_load=lacking is None,
+            numbers=self._numbers[:count],
+            places=place[:count],
+            edges=np.concatenate([[0], np.cumsum(sizes[:count])]),
+        )
+
+    def _axis(self, variable: Variable) -> int | None:
+        concat = self._concat
+        if isinstance(concat, int):
+            return concat if len(variable.shape) > concat else None
+        if self._is_new:
+            # Coordinates of the other dimensions and lone values are the same in all files.
+            stays = variable.is_coordinate or (not variable.shape and variable.name != concat)
+            return None if stays else 0
+        return variable.dimensions.index(concat) if concat in variable.dimensions else None
+
+    def _check(self, kinds: Sequence[Variable], axis: int | None) -> None:
+        """What all files must agree on, whether values are copied or not."""
+        first = kinds[0]
+        skip = None if self._is_new else axis
+        for number, kind in enumerate(kinds):
+            sides = [_without(each.shape, skip) for each in (first, kind)]
+            pairs = {
+                "dimensions": (first.dimensions, kind.dimensions),
+                "shape": (*sides,),
+                "type": (first.dtype, kind.dtype),
+                **_meanings(first, kind),
+            }
+            for what, (one, other) in pairs.items():
+                if one != other:
+                    told = f"has the {what} {other}, and {one} in the first file"
+                    raise self._differs(number, first.name, told)
+
+    def _obstacle(self, kinds: Sequence[Variable], axis: int | None, sizes: Ints) -> str | None:
+        """Why references to the chunks of all files do not make one array; None if they do."""
+        first = kinds[0]
+        for number, kind in enumerate(kinds):
+            for what in ("chunks", "codecs", "fill"):
+                one, other = getattr(first, what), getattr(kind, what)
+                if one != other:
+                    at = self._first_of(number)
+                    return f"in {at} its {what} are {other}, and {one} in the first file"
+        if axis is None:
+            return None
+        size = first.chunks[axis]
+        odd = np.flatnonzero(sizes[:-1] % max(size, 1))
+        if not len(odd):
+            return None
+        at = self._files[int(odd[0])].location
+        return (
+            f"{at} has {int(sizes[odd[0]])} elements of it, which do not fill chunks of {size}, "
+            "and only the last file may end within a chunk"
+        )
+
+    def _without_values(self, place: Ints) -> str | None:
+        """The first file that had no values of a variable staged."""
+        pairs = zip(self._files, place.tolist(), strict=True)
+        return next((file.location for file, at in pairs if file.loaded[at] is None), None)
+
+    def _require_equal(self, variable: Variable, place: Ints) -> None:
+        """That files agree on what the first one speaks for."""
+        first = self._files[0].loaded[int(place[0])]
+        for file, at in zip(self._files, place.tolist(), strict=True):
+            if file.loaded[at] != first:
+                raise InvalidInputError(
+                    f"variable {variable.name!r} has other values in {file.location} than in the "
+                    f"first file: leave it out, with drop=[{variable.name!r}]",
+                    kind="inconsistent-files",
+                )
+
+    def _differs(self, kind: int, name: str, told: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"variable {name!r} of {self._first_of(kind)} {told}", kind="inconsistent-files"
+        )
+
+    def _first_of(self, kind: int) -> str:
+        row = int(np.flatnonzero(self._kind == kind)[0])
+        location: str = self._files[row].location
+        return location
+
+
+def _distinct[T: Hashable](items: Sequence[T]) -> tuple[list[T], Ints]:
+    """Each value once, in order, and for each item the number of its value."""
+    known: dict[T, int] = {}
+    by_id: dict[int, int] = {}
+    for item in items:
+        # Hashing is slow, and items of one task are mostly one object.
+        if id(item) not in by_id:
+            by_id[id(item)] = known.setdefault(item, len(known))
+    return list(known), np.array([by_id[id(item)] for item in items], np.int64)
+
+
+def _common(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What all documents have, with one value. Compared as text: NaN does not equal itself."""
+    first, *others = documents
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in other and json.dumps(other[key]) == json.dumps(value) for other in others)
+    }
+
+
+def _meanings(first: Variable, second: Variable) -> dict[str, tuple[str, str]]:
+    one, other = json.loads(first.attributes), json.loads(second.attributes)
+    return {
+        f"attribute {name}": (json.dumps(one.get(name)), json.dumps(other.get(name)))
+        for name in sorted(MEANING)
+    }
+
+
+def _unfit(name: str, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"variable {name!r}: {reason}: copy it, with loadable=[{name!r}], or leave it out, with "
+        f"drop=[{name!r}]",
+        kind="unaligned-files",
+    )
+
+
+def _with_axis(variable: Variable, name: str) -> Variable:
+    return replace(
+        variable,
+        shape=(1, *variable.shape),
+        chunks=(1, *variable.chunks),
+        dimensions=(name, *variable.dimensions),
+    )
+
+
+def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int | str, ...]:
+    return tuple("any" if at == axis else size for at, size in enumerate(shape))
