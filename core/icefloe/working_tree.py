@@ -160,6 +160,11 @@ class WorkingTree(NodeTree):
         if node is not None and await self.chunk_ref(path, coords) is not None:
             self._view.changes.edits(node).set(coords, None)
 
+    def delete_chunks(self, path: str, index: NDArray[np.uint32]) -> None:
+        """Forget many chunks of one array at once, all of which are there."""
+        self._require_writes()
+        self._view.changes.edits(self._existing(path)).extend(EditColumns.deletions(index))
+
     def set_refs(self, path: str, refs: ChunkRefs) -> None:
         """Write many references of one array at once; no bytes are moved.
 

@@ -42,9 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             _run(repo, arguments)
         except Exception:
             # The write may have landed all the same, or somebody else's attempt at it.
-            found = repo.find_write(arguments.write_key)
-            if found is None:
+            if repo.find_write(arguments.write_key) is None:
                 raise
+        except SystemExit as left:
+            # A job that ends the program has staged nothing, whatever it says.
+            print(f"the job called sys.exit({left.code!r})", file=sys.stderr)
         found = repo.find_write(arguments.write_key)
     if found is None:
         print(f"no snapshot is registered as {arguments.write_key!r}", file=sys.stderr)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def open_repository(options: Options) -> Repository:
     """The repository of the options `url`, `storage_options` and `credentials`."""
-    given = public_options(json.loads(options.get("storage_options", "{}")))
+    given = public_options(_json_object(options, "storage_options"))
     credentials = options.get("credentials")
     function = None if credentials is None else import_function(credentials)
     return Repository.open(required(options, "url"), given, credentials=function)
@@ -39,6 +39,16 @@ def required(options: Options, name: str) -> str:
     if name not in options:
         raise InvalidInputError(f"the option {name!r} is missing", kind="missing-option")
     return options[name]
+
+
+def _json_object(options: Options, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(options.get(name, "{}"))
+    except ValueError as error:
+        raise InvalidInputError(f"the option {name!r} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidInputError(f"the option {name!r} is not a JSON object")
+    return found
 
 
 def names_in(options: Options, name: str) -> list[str]:
@@ -64,9 +74,23 @@ def public_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def import_function(text: str) -> Callable[..., Any]:
-    """The function at `module:name`."""
+    """The function at `module:name`.
+
+    Raises:
+        InvalidInputError: there is none. What is wrong inside the module is raised as it is.
+    """
     module, separator, name = text.partition(":")
     if not separator:
         raise InvalidInputError(f"{text!r} is not MODULE:FUNCTION")
-    function: Callable[..., Any] = getattr(import_module(module), name)
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise InvalidInputError(
+            f"{text!r}: there is no module {error.name} on the path of Python"
+        ) from error
+    function: Callable[..., Any] | None = getattr(found, name, None)
+    if not callable(function):
+        raise InvalidInputError(f"{text!r}: {module} has no function {name!r}")
     return function

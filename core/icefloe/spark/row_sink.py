@@ -7,7 +7,6 @@ error, never a lost value.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -21,10 +20,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from icefloe.chunk_edits import common_rows, rows_in
+from icefloe.conflicts import ConflictDetector
 from icefloe.errors import InvalidInputError
 from icefloe.spark.options import names_in, open_repository, open_session, required
 from icefloe.spark.planning import plan_array
-from icefloe.spark.regions import read_manifest, write_manifest
+from icefloe.spark.regions import base_refs, read_manifest, write_manifest
 from icefloe.spark.row_writing import columns_of
 from icefloe.spark.rows import RowTarget, RowWriter, by_chunk, joined, locate
 from icefloe.spark.source import Source
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa  # type: ignore[import-untyped]
+    from numpy.typing import NDArray
 
     from icefloe.repository import Repository
     from icefloe.session import Session
@@ -44,15 +46,15 @@ QUERY_ID = "sql.streaming.queryId"
 """What Spark calls the id of a streaming query in the properties of its tasks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WrittenRows(WriterCommitMessage):
     """Chunks that a task wrote. Their references wait in a manifest."""
 
     base: str
     """The snapshot that they were written over."""
     manifest: WrittenManifest | None
-    emptied: tuple[tuple[int, ...], ...]
-    """Chunks that are all fill value now."""
+    emptied: NDArray[np.uint32]
+    """Chunks that were there, and are all fill value now."""
     query_id: str | None
 
 
@@ -85,14 +87,23 @@ def write_partition(target: RowTarget, batches: Iterator[pa.RecordBatch]) -> Wri
     writer = RowWriter(target)
     for chunk in by_chunk([rows.take(np.argsort(rows.chunk, kind="stable"))]):
         writer.write(chunk)
-    edits = writer.finish()
+    edits, session, path = writer.finish(), writer.session, target.array.path
     context = TaskContext.get()
     return WrittenRows(
-        writer.session.snapshot_id,
-        write_manifest(writer.session, target.array.path, edits.live()),
-        tuple(tuple(row) for row in edits.index[edits.deleted].tolist()),
+        session.snapshot_id,
+        write_manifest(session, path, edits.live()),
+        _present(session, path, edits.index[edits.deleted]),
         None if context is None else context.getLocalProperty(QUERY_ID),
     )
+
+
+def _present(session: Session, path: str, index: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Those of the chunks that a session has."""
+    if not len(index):
+        return index
+    low, high = index.min(axis=0).tolist(), index.max(axis=0).tolist()
+    box = tuple((a, b + 1) for a, b in zip(low, high, strict=True))
+    return index[rows_in(index, base_refs(session, path, box).index)]
 
 
 def publish(
@@ -111,35 +122,41 @@ def publish(
     """
     if not written or repo.find_write(write_key, branch):
         return
+    session = repo.writable_session(branch)
+    if {item.base for item in written} == {session.snapshot_id}:
+        _take_over(session, path, written)
+        session.commit(
+            message, write_key=write_key, rebase_with=ConflictDetector(), allow_empty=True
+        )
+        return
+    # Somebody committed since the tasks began, or between them.
     staged: list[str] = []
     for base, group in groupby(sorted(written, key=lambda item: item.base), key=lambda i: i.base):
         session = repo.writable_session(snapshot_id=base)
         _take_over(session, path, list(group))
-        staged.append(session.flush(message, write_key=f"{write_key} on {base}"))
+        # Without a key: what an earlier attempt staged on this base may be other tasks' rows.
+        staged.append(session.flush(message))
     repo.merge_snapshots(branch, staged, message, write_key=write_key)
 
 
 def _take_over(session: Session, path: str, written: Sequence[WrittenRows]) -> None:
-    seen: set[tuple[int, ...]] = set()
+    seen: NDArray[np.uint32] | None = None
     for item in written:
         refs = read_manifest(session, path, item.manifest)
-        chunks = {*map(tuple, refs.index.tolist()), *item.emptied}
-        if twice := chunks & seen:
+        chunks = np.concatenate([refs.index, item.emptied])
+        twice = chunks[:0] if seen is None else common_rows(chunks, seen)
+        if len(twice):
             raise InvalidInputError(
-                f"rows of chunk {min(twice)} of {path} are in several partitions: repartition the "
-                "rows so that a chunk's are together, or use icefloe.spark.write_rows",
+                f"rows of chunk {min(map(tuple, twice.tolist()))} of {path} are in several "
+                "partitions: repartition the rows so that a chunk's are together, or use "
+                "icefloe.spark.write_rows",
                 kind="chunk-in-several-partitions",
             )
-        seen |= chunks
+        seen = chunks if seen is None else np.concatenate([seen, chunks])
         if len(refs):
             session.set_refs(path, refs)
-        if item.emptied:
-            asyncio.run(_delete(session, path, item.emptied))
-
-
-async def _delete(session: Session, path: str, chunks: Sequence[tuple[int, ...]]) -> None:
-    for coords in chunks:
-        await session.delete_chunk(path, coords)
+        if len(item.emptied):
+            session.delete_chunks(path, item.emptied)
 
 
 @dataclass

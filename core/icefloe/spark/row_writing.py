@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from icefloe.errors import InvalidInputError
+from icefloe.spark.context import spark_context
 from icefloe.spark.planning import carried_cells, plan_array, planned_manifests
 from icefloe.spark.regions import write_region
 from icefloe.spark.rows import (
@@ -31,6 +32,7 @@ from icefloe.spark.writing import Staged, adopt, described, run
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
     from icefloe.session import Session
@@ -71,6 +73,7 @@ def write_rows(
         InvalidInputError: the columns do not fit the array. What is wrong with a row fails its
             task, and so the job, with the same error as text.
     """
+    context = spark_context(spark)
     path = "/" + path.strip("/")
     array = plan_array(session, path, None)
     base = session.fork().snapshot_id
@@ -85,12 +88,12 @@ def write_rows(
     )
     if unknown := set(coordinates) - set(target.columns):
         raise InvalidInputError(f"{', '.join(sorted(unknown))}: no dimension has such a column")
-    regions = _write(spark, rows, target, len(array.cells))
+    regions = _write(context, rows, target, len(array.cells))
     cells = sorted(region.cell for region in regions)
     carried = carried_cells(planned_manifests(session, path), array.sizes, cells)
     array = replace(array, cells=tuple(cells), carried=tuple(carried))
     regions += run(
-        spark.sparkContext,
+        context,
         partial(carry_region, source, target.array),
         carried,
         f"icefloe: carry regions of {path} over",
@@ -99,7 +102,7 @@ def write_rows(
 
 
 def _write(
-    spark: SparkSession, rows: DataFrame, target: RowTarget, regions: int
+    context: SparkContext, rows: DataFrame, target: RowTarget, regions: int
 ) -> list[WrittenRegion]:
     chosen = rows.select(*target.columns, target.value)
     kind = chosen.schema[target.value].dataType.simpleString()
@@ -107,7 +110,6 @@ def _write(
     located = chosen.mapInArrow(
         partial(_locate, target), f"{REGION} long, {CHUNK} long, {places}, {VALUE} {kind}"
     )
-    context = spark.sparkContext
     count = max(min(regions, context.defaultParallelism * _TASKS_PER_CORE), 1)
     # By hash, never by range: that would run everything above it twice.
     sorted_rows = located.repartition(count, REGION).sortWithinPartitions(REGION, CHUNK)

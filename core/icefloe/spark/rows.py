@@ -90,6 +90,11 @@ def locate(target: RowTarget, batch: pa.RecordBatch) -> Located:
         if column in target.coordinates:
             positions.append(_places(target, axis, given))
             continue
+        if given.dtype.kind not in "iu":
+            raise InvalidInputError(
+                f"column {column} holds {given.dtype}: positions are whole numbers",
+                kind="position-not-whole",
+            )
         found = given.astype(np.int64)
         if len(outside := found[(found < 0) | (found >= side.length)]):
             raise InvalidInputError(
@@ -221,6 +226,9 @@ def _places(target: RowTarget, axis: int, given: NDArray[Any]) -> NDArray[np.int
     rows = np.minimum(np.searchsorted(values, wanted, sorter=order), len(values) - 1)
     places = order[rows]
     missing = values[places] != wanted
+    if values.dtype.kind in "iuM":
+        # 1.5 is not among whole numbers, though its whole part may be, nor is an hour among days.
+        missing |= wanted.astype(given.dtype) != given
     if bool(missing.any()):
         raise InvalidInputError(
             f"{target.columns[axis]} = {given[missing][0]} is not among the coordinate's values",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from icefloe.errors import AlreadyExistsError, ConflictError
 from icefloe.spark.chunk_grid import volume
+from icefloe.spark.context import spark_context
 from icefloe.spark.planning import MAX_CHUNKS, Plan, carried_cells, plan, planned_manifests
 from icefloe.spark.writing import write
 
@@ -60,6 +61,7 @@ def write_sliced(
         ConflictError: the branch moved meanwhile. What was written stays on the private branch,
             which the message names.
     """
+    spark_context(spark)
     private = f"icefloe-slices-{sha256(write_key.encode()).hexdigest()[:16]}"
     if found := repo.find_write(write_key, branch):
         _drop(repo, private)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from icefloe.errors import NotFoundError
 from icefloe.spark.options import open_repository
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ class Range(InputPartition):
 
 
 @dataclass
-class SnapshotStream(DataSourceStreamReader):
+class SnapshotStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Snapshots that appear in a branch's history, oldest first.
 
     Offsets are snapshot ids. Where a branch was reset, those that the old history did not have
@@ -38,6 +40,11 @@ class SnapshotStream(DataSourceStreamReader):
     """
 
     options: dict[str, str]
+    _target: str | None = field(default=None, init=False)
+    """Where a query that stops at what is there now has to stop."""
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._tip()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self.options.get("from", "latest") == "earliest":
@@ -45,7 +52,7 @@ class SnapshotStream(DataSourceStreamReader):
         return {"snapshot_id": self._tip()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        return {"snapshot_id": self._tip()}
+        return {"snapshot_id": self._target or self._tip()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
@@ -57,10 +64,17 @@ class SnapshotStream(DataSourceStreamReader):
             return
         repo = open_repository(self.options)
         known: set[str] = set()
-        if partition.start is not None:
-            known = {item.id for item in repo.ancestry(snapshot_id=partition.start)}
-        history = repo.ancestry(snapshot_id=partition.end)
-        new = list(takewhile(lambda item: item.id not in known, history))
+        try:
+            if partition.start is not None:
+                known = {item.id for item in repo.ancestry(snapshot_id=partition.start)}
+            history = repo.ancestry(snapshot_id=partition.end)
+            new = list(takewhile(lambda item: item.id not in known, history))
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"{error}: the stream stood there, and what followed is not known any more. Start "
+                "again with a new checkpoint, and expire snapshots later than streams read them",
+                kind="stream-behind-expiry",
+            ) from error
         for item in reversed(new):
             metadata = json.dumps(dict(item.metadata))
             yield item.id, item.parent_id, item.written_at, item.message, metadata

@@ -16,6 +16,7 @@ from icefloe.format.ids import ManifestId
 from icefloe.format.nodes import ManifestRefs
 from icefloe.format.snapshot import ManifestFiles
 from icefloe.format.transaction_log import union_of_coordinates
+from icefloe.spark.context import spark_context
 from icefloe.spark.planning import MAX_CHUNKS, array_node
 from icefloe.spark.progress import shown
 from icefloe.spark.regions import WrittenRegion
@@ -101,16 +102,15 @@ def write(
         tasks: how many to aim for where there are fewer regions; None: by the cluster's cores.
 
     Raises:
-        InvalidInputError: an array changed since it was planned, or there are too many chunks for
-            one commit.
+        InvalidInputError: an array changed since it was planned, there are too many chunks for one
+            commit, or the session is one of Spark Connect.
     """
-    session = plan.session
+    context, session = spark_context(spark), plan.session
     _check(plan)
     base = session.fork().snapshot_id
     source = Source.of(session.context, base)
     targets = tuple(replace(array, cells=(), carried=()) for array in plan.arrays)
     job = Job(source, targets, compute, block_bytes)
-    context = spark.sparkContext
     aim = tasks or context.defaultParallelism * _TASKS_PER_CORE
     parts = list(_parts(job, plan.arrays, aim))
     names = ", ".join(array.path for array in plan.arrays)
