@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 
 from icefloe.chunk_edits import ChunkEdits
 from icefloe.config import effective
 from icefloe.errors import InvalidInputError
 from icefloe.format.chunk_refs import InlineRef
 from icefloe.packing import Packer
+from icefloe.spark.box_reading import BoxReader
 from icefloe.spark.encoding import ChunkEncoder
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class ChunkWriter:
     def __init__(self, session: Session, path: str, grid: ChunkGrid) -> None:
         settings = effective(session.config)
         self._grid = grid
-        self._array = zarr.open_array(session.store, path=path.strip("/"), mode="r")
-        self._encoder = ChunkEncoder(self._array)
+        self._reader = BoxReader(session, path)
+        self._encoder = ChunkEncoder(self._reader.array)
         self._inline = settings.inline_chunk_threshold_bytes
         self._packer = Packer(
             session.context.assets,
@@ -78,7 +78,7 @@ class ChunkWriter:
 
     def read(self, elements: Box) -> NDArray[Any]:
         """What the base has there, to be changed and written."""
-        return np.array(self._array[tuple(slice(*span) for span in elements)])
+        return np.array(self._reader.read(elements))
 
     def write_chunks(self, chunks: Box, values: NDArray[Any]) -> None:
         """Write whole chunks: `values` has all their elements, as far as the array goes."""

@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from zarr.core.metadata.v3 import ArrayV3Metadata
 
+    type Call = Callable[[Any, ArraySpec], Any]
+    """The plain function of a codec: encodes or decodes one chunk."""
 
-class ChunkEncoder:
-    """Encodes chunks of one array.
 
-    zarr's own pipeline passes every chunk through an event loop and a thread, which costs a small
-    chunk ten times its encoding; codecs that can do without are called directly.
-    """
+class ChunkCodecs:
+    """The codecs of one array, and what each of them is told of a chunk."""
 
     def __init__(self, array: zarr.Array[Any]) -> None:
         # Icechunk stores arrays of version 3 only.
@@ -34,8 +33,44 @@ class ChunkEncoder:
         self._prototype = default_buffer_prototype()
         pipeline: Any = create_codec_pipeline(metadata)
         self._pipeline = pipeline
-        self._direct = _direct_calls([*self._pipeline])
         self._specs: dict[tuple[int, ...], list[ArraySpec]] = {}
+
+    def _calls(self, name: str) -> list[Call] | None:
+        """A plain function of each codec; None if one of them must be awaited."""
+        calls = []
+        for codec in self._pipeline:
+            call = getattr(codec, name, None)
+            if call is None or not getattr(codec, "_sync_capable", True):
+                return None
+            calls.append(call)
+        return calls
+
+    def _specs_of(self, shape: tuple[int, ...]) -> list[ArraySpec]:
+        """What each codec is told of a chunk of this shape."""
+        if shape not in self._specs:
+            spec = self._spec(shape)
+            specs = []
+            for codec in self._pipeline:
+                specs.append(spec)
+                spec = codec.resolve_metadata(spec)
+            self._specs[shape] = specs
+        return self._specs[shape]
+
+    def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
+        config = ArrayConfig.from_dict({})
+        return ArraySpec(shape, self._data_type, self.fill, config, self._prototype)
+
+
+class ChunkEncoder(ChunkCodecs):
+    """Encodes chunks of one array.
+
+    zarr's own pipeline passes every chunk through an event loop and a thread, which costs a small
+    chunk ten times its encoding; codecs that can do without are called directly.
+    """
+
+    def __init__(self, array: zarr.Array[Any]) -> None:
+        super().__init__(array)
+        self._direct = self._calls("_encode_sync")
 
     def encode(self, values: NDArray[Any], shape: Sequence[int]) -> bytes | None:
         """The bytes of a chunk; None if all of it is fill value, so that it needs none.
@@ -63,26 +98,3 @@ class ChunkEncoder:
             if buffer is None:
                 return None
         return buffer
-
-    def _specs_of(self, shape: tuple[int, ...]) -> list[ArraySpec]:
-        """What each codec is told of a chunk of this shape."""
-        if shape not in self._specs:
-            config = ArrayConfig.from_dict({})
-            spec = ArraySpec(shape, self._data_type, self.fill, config, self._prototype)
-            specs = []
-            for codec in self._pipeline:
-                specs.append(spec)
-                spec = codec.resolve_metadata(spec)
-            self._specs[shape] = specs
-        return self._specs[shape]
-
-
-def _direct_calls(codecs: list[Any]) -> list[Callable[[Any, ArraySpec], Any]] | None:
-    """The plain function of each codec; None if one of them must be awaited."""
-    calls = []
-    for codec in codecs:
-        call = getattr(codec, "_encode_sync", None)
-        if call is None or not getattr(codec, "_sync_capable", True):
-            return None
-        calls.append(call)
-    return calls

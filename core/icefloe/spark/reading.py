@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import zarr
 from pyspark.sql.datasource import (
     DataSourceReader,
     EqualNullSafe,
@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from icefloe.errors import InvalidInputError
+from icefloe.spark.box_reading import BoxReader
 from icefloe.spark.chunk_grid import ChunkGrid, blocks, clip, volume
 from icefloe.spark.coordinates import coordinate_path, coordinate_values
 from icefloe.spark.options import names_in, open_session, required
@@ -117,8 +118,7 @@ class LongForm:
         return cls(source, path, names, by_coordinate, value, columns)
 
     def schema(self) -> str:
-        session = self.source.open()
-        return ", ".join(f"`{name}` {self._type(session, name)[0]}" for name in self.columns)
+        return ", ".join(f"`{name}` {self._type(name)[0]}" for name in self.columns)
 
     def axis_values(self, session: Session, axis: int) -> NDArray[Any] | None:
         """What a dimension's column holds, by position; None if it holds the position."""
@@ -126,41 +126,47 @@ class LongForm:
 
     def batches(self, elements: Box) -> Iterator[pa.RecordBatch]:
         """The rows of a box of elements."""
-        session = self.source.open()
         shape = tuple(stop - start for start, stop in elements)
-        columns = [self._column(session, name, elements, shape) for name in self.columns]
-        types = [self._type(session, name)[1] for name in self.columns]
-        count = volume(elements)
-        for start in range(0, count, BATCH_ROWS):
+        columns = [np.broadcast_to(self._column(name, elements), shape) for name in self.columns]
+        types = [self._type(name)[1] for name in self.columns]
+        # Parts that lie in one piece, so that a column is copied once at most.
+        for box in blocks(tuple((0, length) for length in shape), BATCH_ROWS):
+            part = tuple(slice(*span) for span in box)
             arrays = [
-                pa.array(column[start : start + BATCH_ROWS]).cast(kind)
+                pa.array(column[part].reshape(-1)).cast(kind)
                 for column, kind in zip(columns, types, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, list(self.columns))
 
-    def _column(
-        self, session: Session, name: str, elements: Box, shape: tuple[int, ...]
-    ) -> NDArray[Any]:
+    def _column(self, name: str, elements: Box) -> NDArray[Any]:
+        """What a column holds in a box of elements, to be broadcast to its shape."""
         if name == self.value:
-            array = zarr.open_array(session.store, path=self.path.strip("/"), mode="r")
-            return _plain(np.asarray(array[tuple(slice(*span) for span in elements)]).reshape(-1))
-        axis = self.names.index(name)
-        start, stop = elements[axis]
-        values_here = self.axis_values(session, axis)
-        along = np.arange(start, stop) if values_here is None else values_here[start:stop]
-        sides = [1] * len(shape)
-        sides[axis] = shape[axis]
-        return np.broadcast_to(_plain(along).reshape(sides), shape).reshape(-1)
+            return _plain(_reader(self.source, self.path).read(elements))
+        path, axis = self._array_of(name), self.names.index(name)
+        span = elements[axis]
+        along = np.arange(*span) if path is None else _reader(self.source, path).read((span,))
+        return _plain(along).reshape([-1 if at == axis else 1 for at in range(len(elements))])
 
-    def _type(self, session: Session, name: str) -> tuple[str, pa.DataType]:
-        path: str | None = self.path
-        if name != self.value:
-            axis = self.names.index(name)
-            if not self.by_coordinate[axis]:
-                return POSITION, pa.int64()
-            path = coordinate_path(session, self.path, axis)
-        array = zarr.open_array(session.store, path=(path or "").strip("/"), mode="r")
-        return column_type(array.dtype)
+    def _type(self, name: str) -> tuple[str, pa.DataType]:
+        path = self._array_of(name)
+        if path is None:
+            return POSITION, pa.int64()
+        return column_type(_reader(self.source, path).array.dtype)
+
+    def _array_of(self, name: str) -> str | None:
+        """The array whose values a column holds; None if it holds positions."""
+        if name == self.value:
+            return self.path
+        axis = self.names.index(name)
+        if not self.by_coordinate[axis]:
+            return None
+        return coordinate_path(self.source.open(), self.path, axis)
+
+
+@lru_cache(maxsize=8)
+def _reader(source: Source, path: str) -> BoxReader:
+    """Tasks of one process share it, with the references that it has read."""
+    return BoxReader(source.open(), path)
 
 
 @dataclass(frozen=True, slots=True)

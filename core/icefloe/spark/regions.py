@@ -18,6 +18,8 @@ from icefloe.format.manifest import ArrayManifest, LocationCompression, Manifest
 from icefloe.spark.chunk_grid import inside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from icefloe.chunk_edits import EditColumns
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from icefloe.session import Session
     from icefloe.spark.chunk_grid import Box
     from icefloe.spark.planning import Cell
+
+    type ReadManifest = Callable[[ManifestId], ChunkRefs | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +66,28 @@ class WrittenRegion:
         return places.astype(np.uint32)
 
 
-def base_refs(session: Session, path: str, box: Box) -> ChunkRefs:
-    """The references that an array has in a box of chunks."""
+def base_refs(session: Session, path: str, box: Box, read: ReadManifest | None = None) -> ChunkRefs:
+    """The references that an array has in a box of chunks.
+
+    `read` gives those that it has in one manifest, for a caller who keeps them.
+    """
     node = _array(session, path)
-    parts = [ChunkRefs.empty(len(box))]
+    parts: list[ChunkRefs] = []
     if node.array is None:
-        return parts[0]
-    manifests = node.array.manifests
-    low, high = np.array(box, np.int64).reshape(-1, 2).T
-    known = manifests.extents.shape[1] == len(box)
-    for manifest_id, extent in zip(
-        manifests.ids(), manifests.extents.astype(np.int64), strict=True
-    ):
-        if not known or bool(((extent[:, 0] < high) & (extent[:, 1] > low)).all()):
-            refs = session.context.assets.manifest(manifest_id).array(node.id)
-            if refs is not None and len(refs):
-                parts.append(refs.take(inside(refs.index, box)))
-    return ChunkRefs.concat(parts)
+        return ChunkRefs.empty(len(box))
+    manifests, assets = node.array.manifests, session.context.assets
+    met = np.ones(len(manifests), np.bool_)
+    if manifests.extents.shape[1] == len(box):
+        low, high = np.array(box, np.int64).reshape(-1, 2).T
+        extents = manifests.extents.astype(np.int64)
+        met = ((extents[:, :, 0] < high) & (extents[:, :, 1] > low)).all(axis=1)
+    for raw in manifests.object_id[met]:
+        manifest_id = ManifestId(raw.tobytes())
+        refs = read(manifest_id) if read else assets.manifest(manifest_id).array(node.id)
+        if refs is not None and len(refs):
+            parts.append(refs.take(inside(refs.index, box)))
+    # Joining copies inline chunks, those of all the manifest.
+    return parts[0] if len(parts) == 1 else ChunkRefs.concat([ChunkRefs.empty(len(box)), *parts])
 
 
 def write_region(
