@@ -50,7 +50,10 @@ def run(repeats: int = REPEATS) -> Iterator[Result]:
     """Both libraries on one repository, taking turns."""
     with tempfile.TemporaryDirectory(prefix="icefloe-bench-") as name:
         folder = Path(name, "repo")
-        _build(folder)
+        build(folder)
+        # Writing a million files back must not slow down whoever comes first.
+        os.sync()
+        time.sleep(SETTLING_SECONDS)
         turns = [(_measure("ours", folder), _measure("official", folder)) for _ in range(repeats)]
     ours, official = zip(*turns, strict=True)
     if {item["chunks"] for item in (*ours, *official)} != {OBJECTS - int(np.prod(GRID))}:
@@ -65,15 +68,18 @@ def run(repeats: int = REPEATS) -> Iterator[Result]:
     yield Result("peak memory of that", peak, PEAK_BAR_MIB, 1.0, "M")
 
 
-def _build(folder: Path) -> None:
-    """A repository with a million chunk objects of one byte, made in half a minute."""
+def build(folder: Path, objects: int = OBJECTS, grid: tuple[int, ...] = GRID) -> NDArray[np.uint8]:
+    """A repository with a million chunk objects of one byte, made in half a minute.
+
+    Their ids: first those that an array of such a grid refers to, then those that nothing does.
+    """
     repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)))
     session = repo.writable_session("main")
     zarr.create_array(
-        session.store, name="a", shape=GRID, chunks=(1, 1, 1), dtype="u1", filters=None
+        session.store, name="a", shape=grid, chunks=(1, 1, 1), dtype="u1", filters=None
     )
-    ids = random_ids(OBJECTS)
-    _plant(folder, session.commit("An array"), ids[: int(np.prod(GRID))])
+    ids = random_ids(objects)
+    _plant(folder, session.commit("An array"), ids[: int(np.prod(grid))], grid)
     chunks = folder / "chunks"
     chunks.mkdir(exist_ok=True)
     place = os.open(chunks, os.O_RDONLY)
@@ -84,12 +90,10 @@ def _build(folder: Path) -> None:
             os.close(file)
     finally:
         os.close(place)
-    # Writing a million files back must not slow down whoever comes first.
-    os.sync()
-    time.sleep(SETTLING_SECONDS)
+    return ids
 
 
-def _plant(folder: Path, snapshot_id: str, ids: NDArray[np.uint8]) -> None:
+def _plant(folder: Path, snapshot_id: str, ids: NDArray[np.uint8], grid: tuple[int, ...]) -> None:
     """Give the array of a snapshot references to these chunks, in a few manifests."""
     assets = Assets(open_storage(folder))
     base = assets.snapshot(SnapshotId.parse(snapshot_id))
@@ -97,7 +101,7 @@ def _plant(folder: Path, snapshot_id: str, ids: NDArray[np.uint8]) -> None:
     node = base.nodes[row]
     if node.array is None:
         raise AssertionError("/a is an array")
-    index = np.ascontiguousarray(np.indices(GRID, np.uint32).reshape(len(GRID), -1).T)
+    index = np.ascontiguousarray(np.indices(grid, np.uint32).reshape(len(grid), -1).T)
     boxes, files = [], []
     for number in range(MANIFESTS):
         rows = slice(number * len(ids) // MANIFESTS, (number + 1) * len(ids) // MANIFESTS)
@@ -106,10 +110,10 @@ def _plant(folder: Path, snapshot_id: str, ids: NDArray[np.uint8]) -> None:
             index[rows], ids[rows], np.zeros(count, np.uint64), np.ones(count, np.uint64)
         )
         value = Manifest(ManifestId.random(), (ArrayManifest(node.id, refs),))
-        edges = GRID[0] * number // MANIFESTS, GRID[0] * (number + 1) // MANIFESTS
-        boxes.append((value.id, [edges, *((0, length) for length in GRID[1:])]))
+        edges = grid[0] * number // MANIFESTS, grid[0] * (number + 1) // MANIFESTS
+        boxes.append((value.id, [edges, *((0, length) for length in grid[1:])]))
         files.append((value.id, assets.put_manifest(value), count))
-    array = replace(node.array, manifests=ManifestRefs.of(boxes, len(GRID)))
+    array = replace(node.array, manifests=ManifestRefs.of(boxes, len(grid)))
     others = [base.nodes[other] for other in range(len(base.nodes)) if other != row]
     changed = replace(
         base,

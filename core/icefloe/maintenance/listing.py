@@ -52,8 +52,8 @@ def list_ids(
 
 def prefixes(ids: Bytes) -> NDArray[np.uint16]:
     """The number of the first two letters of each id."""
-    both: NDArray[np.uint16] = np.ascontiguousarray(ids[:, :2]).view(">u2").ravel()
-    return both >> 6
+    both = np.ascontiguousarray(ids[:, :2]).view(">u2").ravel()
+    return (both >> 6).astype(np.uint16)
 
 
 def within(ids: Bytes, span: range) -> NDArray[np.bool_]:

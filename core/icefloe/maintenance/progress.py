@@ -33,11 +33,11 @@ class Meter:
     def listed(self, count: int) -> None:
         self._tell(replace(self.now, objects_listed=self.now.objects_listed + count))
 
-    def read_snapshot(self) -> None:
-        self._tell(replace(self.now, snapshots_read=self.now.snapshots_read + 1))
+    def read_snapshot(self, count: int = 1) -> None:
+        self._tell(replace(self.now, snapshots_read=self.now.snapshots_read + count))
 
-    def read_manifest(self) -> None:
-        self._tell(replace(self.now, manifests_read=self.now.manifests_read + 1))
+    def read_manifest(self, count: int = 1) -> None:
+        self._tell(replace(self.now, manifests_read=self.now.manifests_read + count))
 
     def deleted(self, count: int) -> None:
         self._tell(replace(self.now, objects_deleted=self.now.objects_deleted + count))

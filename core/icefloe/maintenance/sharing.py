@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,43 +35,52 @@ class Shares:
         self._keys: dict[RefKind, list[Bytes]] = {RefKind.NATIVE: [], RefKind.VIRTUAL: []}
         self._places: dict[RefKind, list[Ints]] = {RefKind.NATIVE: [], RefKind.VIRTUAL: []}
         self._inline: list[Share] = []
-        self._locations: dict[bytes | None, int] = {}
 
     def add(self, place: int, refs: ChunkRefs) -> None:
-        native = refs.take(refs.kind == RefKind.NATIVE)
-        self._add(RefKind.NATIVE, place, keys(native, native.chunk_id))
-        virtual = refs.take(refs.kind == RefKind.VIRTUAL)
-        self._add(RefKind.VIRTUAL, place, keys(virtual, self._location_ids(virtual)))
-        if refs.inline is not None:
-            size = int(np.maximum(refs.inline.length, 0).sum())
-            if size:
-                self._inline.append(Share((place,), RefKind.INLINE, size))
-
-    def _add(self, kind: RefKind, place: int, found: Bytes) -> None:
-        if len(found):
-            self._keys[kind].append(found)
-            self._places[kind].append(np.full(len(found), place, np.int64))
-
-    def _location_ids(self, refs: ChunkRefs) -> Bytes:
-        """Numbers of the locations, as wide as ids of chunks."""
-        ids = np.zeros((len(refs), ChunkId.SIZE), np.uint8)
-        if refs.location is not None and len(refs):
-            distinct, codes = refs.location.distinct()
-            known = self._locations
-            numbers = [known.setdefault(text, len(known)) for text in distinct.tolist()]
-            column = np.array(numbers, np.uint64)[codes]
-            ids[:, :8] = column.view(np.uint8).reshape(-1, 8)
-        return ids
+        for kind, found in stored_keys(refs).items():
+            if len(found):
+                self._keys[kind].append(found)
+                self._places[kind].append(np.full(len(found), place, np.int64))
+        if size := inline_bytes(refs):
+            self._inline.append(Share((place,), RefKind.INLINE, size))
 
     def __iter__(self) -> Iterator[Share]:
         """Every byte in exactly one share; inline ones are never shared."""
         yield from self._inline
         for kind, parts in self._keys.items():
             if parts:
-                yield from _shares(kind, np.concatenate(parts), np.concatenate(self._places[kind]))
+                yield from shares_of(
+                    kind, np.concatenate(parts), np.concatenate(self._places[kind])
+                )
 
 
-def _shares(kind: RefKind, found: Bytes, place: Ints) -> Iterator[Share]:
+def stored_keys(refs: ChunkRefs) -> dict[RefKind, Bytes]:
+    """Keys of the data that native and virtual references mean, each by its kind."""
+    native = refs.take(refs.kind == RefKind.NATIVE)
+    virtual = refs.take(refs.kind == RefKind.VIRTUAL)
+    return {
+        RefKind.NATIVE: keys(native, native.chunk_id),
+        RefKind.VIRTUAL: keys(virtual, _location_ids(virtual)),
+    }
+
+
+def inline_bytes(refs: ChunkRefs) -> int:
+    return 0 if refs.inline is None else int(np.maximum(refs.inline.length, 0).sum())
+
+
+def _location_ids(refs: ChunkRefs) -> Bytes:
+    """Digests of the locations, as wide as ids of chunks: two never meet by chance."""
+    if refs.location is None or not len(refs):
+        return np.zeros((len(refs), ChunkId.SIZE), np.uint8)
+    distinct, codes = refs.location.distinct()
+    digests = [blake2b(text or b"", digest_size=ChunkId.SIZE) for text in distinct.tolist()]
+    raw = b"".join(digest.digest() for digest in digests)
+    column: Bytes = np.frombuffer(raw, np.uint8).reshape(-1, ChunkId.SIZE)[codes]
+    return column
+
+
+def shares_of(kind: RefKind, found: Bytes, place: Ints) -> Iterator[Share]:
+    """The shares of references, given the key of each and its place."""
     distinct, code = Ragged.fixed(found).distinct()
     size = distinct.packed().data.reshape(-1, WIDTH)[:, LENGTH].copy().view("<u8").ravel()
     span = int(place.max()) + 1

@@ -23,16 +23,17 @@ from icefloe.maintenance.pruning import ancestry, reachable
 from icefloe.maintenance.sharing import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from icefloe.assets import Assets
     from icefloe.format.nodes import Nodes
     from icefloe.format.repo_info import RepoInfo
+    from icefloe.maintenance.sharing import Share
     from icefloe.storage import Storage
 
 type By = Literal["repository", "array", "snapshot", "branch"]
-type Owners = Callable[[int, str], frozenset[str]]
-"""Names of who needs the array at a path in the snapshot of a row."""
+type Owners = Callable[[int], frozenset[str] | None]
+"""Names of who needs the snapshot of a row; None: each of its arrays, by path."""
 type Part = tuple[bytes, bytes]
 """A manifest and a node: the unit in which snapshots share references."""
 
@@ -73,34 +74,41 @@ def chunk_storage_stats(assets: Assets, by: By = "repository") -> tuple[StorageS
         InvalidInputError: there is no such breakdown.
     """
     info, _ = assets.repo()
-    owners = _owners(info, by)
+    owners = owners_by(info, by)
     needed: dict[Part, set[str]] = {}
     for key, data in read_all(assets.storage, "snapshots/", info.snapshots.id[reachable(info)]):
         row = info.snapshots.row(SnapshotId.parse(key.rpartition("/")[2]))
         if row is not None:
-            for path, part in _parts(snapshot.decode(data, name=key).nodes):
-                needed.setdefault(part, set()).update(owners(row, path))
-    return _counted(_shares(assets.storage, [*needed]), [*needed.values()])
+            add_needs(needed, key, data, owners(row))
+    return counted(_shares(assets.storage, [*needed]), [*needed.values()])
 
 
-def _owners(info: RepoInfo, by: By) -> Owners:
+def owners_by(info: RepoInfo, by: By) -> Owners:
+    """Raises InvalidInputError if there is no such breakdown."""
     match by:
         case "repository":
-            return lambda row, path: frozenset([""])
+            return lambda row: frozenset([""])
         case "array":
-            return lambda row, path: frozenset([path])
+            return lambda row: None
         case "snapshot":
-            return lambda row, path: frozenset([str(info.snapshots.id_at(row))])
+            return lambda row: frozenset([str(info.snapshots.id_at(row))])
         case "branch":
             tips = info.branches.todict()
             held = {
                 name: ancestry(info.snapshots, np.array([tip], np.uint32))
                 for name, tip in tips.items()
             }
-            names = cache(lambda row: frozenset(name for name in held if held[name][row]))
-            return lambda row, path: names(row)
+            return cache(lambda row: frozenset(name for name in held if held[name][row]))
         case _:
             raise InvalidInputError(f"by is {by!r}: repository, array, snapshot or branch")
+
+
+def add_needs(
+    needed: dict[Part, set[str]], key: str, data: bytes, owners: frozenset[str] | None
+) -> None:
+    """Add what a snapshot file needs: for each part, its owners."""
+    for path, part in _parts(snapshot.decode(data, name=key).nodes):
+        needed.setdefault(part, set()).update([path] if owners is None else owners)
 
 
 def _parts(nodes: Nodes) -> Iterator[tuple[str, Part]]:
@@ -128,7 +136,8 @@ def _shares(storage: Storage, parts: list[Part]) -> Shares:
     return shares
 
 
-def _counted(shares: Shares, owners: list[set[str]]) -> tuple[StorageStats, ...]:
+def counted(shares: Iterable[Share], owners: Sequence[Collection[str]]) -> tuple[StorageStats, ...]:
+    """Totals by name, given the names of each place."""
     size: dict[RefKind, Counter[str]] = {kind: Counter() for kind in RefKind}
     exclusive: Counter[str] = Counter()
     for share in shares:

@@ -13,25 +13,28 @@ from icefloe.maintenance.progress import Meter, Report
 from icefloe.maintenance.verification.catalogue import Catalogue
 from icefloe.maintenance.verification.data import Array, DataChecks, DecodeChunk
 from icefloe.maintenance.verification.findings import Finding, missing, unreadable
-from icefloe.maintenance.verification.logs import check_logs
+from icefloe.maintenance.verification.logs import NeededLogs, check_logs
 from icefloe.maintenance.verification.manifests import check_manifest, read_manifest
-from icefloe.maintenance.verification.objects import ChunkEnds, check_refs
+from icefloe.maintenance.verification.objects import BrokenObjects, ChunkEnds, check_refs
 from icefloe.maintenance.verification.repo_object import check_ops_log, check_repo
 from icefloe.maintenance.verification.snapshots import SnapshotChecks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from icefloe.assets import Assets
     from icefloe.format.manifest import Manifest
     from icefloe.format.ragged import Bytes
     from icefloe.format.repo_info import RepoInfo
     from icefloe.maintenance.listing import IdPage
+    from icefloe.maintenance.verification.catalogue import Expectation
+    from icefloe.maintenance.verification.findings import Sourced
+    from icefloe.storage import Storage
 
 type Level = Literal["metadata", "objects", "data"]
 
 CONCURRENCY = 32
-_LEVELS = ("metadata", "objects", "data")
+LEVELS = ("metadata", "objects", "data")
 
 
 def verify(
@@ -60,11 +63,16 @@ def verify(
         InvalidInputError: there is no such level, or no `decode_chunk` for `data`.
         NotFoundError: there is no repository.
     """
-    if level not in _LEVELS:
-        raise InvalidInputError(f"{level!r} is none of the levels {', '.join(_LEVELS)}")
+    check_level(level)
     if level == "data" and decode_chunk is None:
         raise InvalidInputError("level 'data' needs decode_chunk")
     return _Verifier(assets, level, decode_chunk, concurrency, Meter(progress)).findings()
+
+
+def check_level(level: Level) -> None:
+    """Raises InvalidInputError if there is no such level."""
+    if level not in LEVELS:
+        raise InvalidInputError(f"{level!r} is none of the levels {', '.join(LEVELS)}")
 
 
 class _Verifier:
@@ -94,7 +102,8 @@ class _Verifier:
         self._meter.enter("history")
         yield from check_repo(info)
         yield from check_ops_log(self._assets)
-        yield from check_logs(self._storage, info, self._present("transactions/"))
+        logs = NeededLogs.of(info)
+        yield from check_logs(self._storage, logs, self._present("transactions/"))
         self._meter.enter("snapshots")
         yield from self._check_snapshots(info)
         self._meter.enter("manifests")
@@ -103,71 +112,44 @@ class _Verifier:
             return
         self._meter.enter("chunks")
         broken = self._ends.broken(self._listed("chunks/"))
-        if broken:
-            yield from self._check_objects(broken)
+        if len(broken):
+            # Read the manifests once more, to say which chunks of which arrays suffer.
+            for key, value in self._sound_manifests():
+                yield from check_objects(key, value, self._catalogue[value.id.raw], broken)
         if self._decode is not None and self._level == "data":
             self._meter.enter("data")
-            yield from self._check_data(DataChecks(self._storage, self._decode), broken)
+            checks = DataChecks(self._storage, self._decode)
+            for key, value in self._sound_manifests():
+                expected = self._catalogue[value.id.raw]
+                for finding, _ in check_data(checks, key, value, expected, broken):
+                    yield finding
 
     def _check_snapshots(self, info: RepoInfo) -> Iterator[Finding]:
         checks = SnapshotChecks(self._catalogue)
-        ids = info.snapshots.id
-        is_there = self._present("snapshots/").contains(ids)
-        for raw in ids[~is_there]:
-            yield missing(f"snapshots/{SnapshotId(raw.tobytes())}", "the repo object")
-        for key, data in read_all(self._storage, "snapshots/", ids[is_there]):
-            row = info.snapshots.row(SnapshotId.parse(key.rpartition("/")[2]))
-            if row is not None:
-                yield from checks.check(info.snapshots[row], key, data)
+        rows = info.snapshots
+        is_there = self._present("snapshots/").contains(rows.id)
+        yield from missing_snapshots(rows.id[~is_there])
+        times = iter(rows.flushed_at[is_there].tolist())
+        for key, data in read_all(self._storage, "snapshots/", rows.id[is_there]):
+            name = SnapshotId.parse(key.rpartition("/")[2])
+            for finding, _ in checks.check(name, next(times), key, data):
+                yield finding
             self._meter.read_snapshot()
 
     def _check_manifests(self) -> Iterator[Finding]:
         ids = self._catalogue.ids()
         is_there = self._present("manifests/").contains(ids)
-        for raw in ids[~is_there]:
-            by = self._catalogue[raw.tobytes()].needed_by
-            yield missing(f"manifests/{ManifestId(raw.tobytes())}", by)
+        yield from missing_manifests(ids[~is_there], self._catalogue)
+        ends = None if self._level == "metadata" else self._ends
         for key, data in read_all(self._storage, "manifests/", ids[is_there]):
-            value = read_manifest(key, data)
+            expected = self._catalogue[ManifestId.parse(key.rpartition("/")[2]).raw]
+            yield from check_manifest_file(key, data, expected, ends)
             self._meter.read_manifest()
-            if isinstance(value, Finding):
-                yield value
-                continue
-            expected = self._catalogue[value.id.raw]
-            yield from check_manifest(key, len(data), value, expected)
-            if self._level != "metadata":
-                for node_id in {place.node_id for place in expected.uses}:
-                    refs = value.array(node_id)
-                    if refs is not None:
-                        self._ends.add(refs)
-
-    def _check_objects(self, broken: Mapping[bytes, int | None]) -> Iterator[Finding]:
-        """Read the manifests once more, to say which chunks of which arrays suffer."""
-        for key, value in self._sound_manifests():
-            uses = self._catalogue[value.id.raw].uses
-            for path, node_id in sorted({(place.path, place.node_id) for place in uses}):
-                refs = value.array(node_id)
-                if refs is not None:
-                    yield from check_refs(key, path, refs, broken)
-
-    def _check_data(
-        self, checks: DataChecks, broken: Mapping[bytes, int | None]
-    ) -> Iterator[Finding]:
-        for key, value in self._sound_manifests():
-            for place, use in self._catalogue[value.id.raw].uses.items():
-                refs = value.array(place.node_id)
-                for zarr_json in sorted(use.zarr_json):
-                    if refs is not None:
-                        array = Array(place.path, zarr_json, key)
-                        yield from checks.check(array, refs, broken)
 
     def _sound_manifests(self) -> Iterator[tuple[str, Manifest]]:
         ids = self._catalogue.ids()
         there: Bytes = ids[self._present("manifests/").contains(ids)]
-        for key, data in read_all(self._storage, "manifests/", there):
-            value = read_manifest(key, data)
-            if not isinstance(value, Finding):
-                yield key, value
+        yield from sound_manifests(self._storage, there)
 
     def _listed(self, folder: str) -> Iterator[IdPage]:
         for page in list_ids(self._storage, folder, concurrency=self._concurrency):
@@ -179,3 +161,63 @@ class _Verifier:
         for page in self._listed(folder):
             found.add(page.id)
         return found
+
+
+# The steps of a verification, for one file or a few.
+
+
+def missing_snapshots(ids: Bytes) -> Iterator[Finding]:
+    for raw in ids:
+        yield missing(f"snapshots/{SnapshotId(raw.tobytes())}", "the repo object")
+
+
+def missing_manifests(ids: Bytes, catalogue: Catalogue) -> Iterator[Finding]:
+    for raw in ids:
+        by = catalogue[raw.tobytes()].needed_by
+        yield missing(f"manifests/{ManifestId(raw.tobytes())}", by)
+
+
+def check_manifest_file(
+    key: str, data: bytes, expected: Expectation, ends: ChunkEnds | None
+) -> Iterator[Finding]:
+    """Check a manifest, and note in `ends` what it needs of chunk objects."""
+    value = read_manifest(key, data)
+    if isinstance(value, Finding):
+        yield value
+        return
+    yield from check_manifest(key, len(data), value, expected)
+    if ends is not None:
+        for node_id in {place.node_id for place in expected.uses}:
+            refs = value.array(node_id)
+            if refs is not None:
+                ends.add(refs)
+
+
+def sound_manifests(storage: Storage, ids: Bytes) -> Iterator[tuple[str, Manifest]]:
+    """Those that can be read; all must be there."""
+    for key, data in read_all(storage, "manifests/", ids):
+        value = read_manifest(key, data)
+        if not isinstance(value, Finding):
+            yield key, value
+
+
+def check_objects(
+    key: str, value: Manifest, expected: Expectation, broken: BrokenObjects
+) -> Iterator[Finding]:
+    """The references of a manifest that suffer from broken objects."""
+    places = {(place.path, place.node_id) for place in expected.uses}
+    for path, node_id in sorted(places):
+        refs = value.array(node_id)
+        if refs is not None:
+            yield from check_refs(key, path, refs, broken)
+
+
+def check_data(
+    checks: DataChecks, key: str, value: Manifest, expected: Expectation, broken: BrokenObjects
+) -> Iterator[Sourced]:
+    """The chunks of a manifest that do not decode."""
+    for place, use in expected.uses.items():
+        refs = value.array(place.node_id)
+        for zarr_json in sorted(use.zarr_json):
+            if refs is not None:
+                yield from checks.check(Array(place.path, zarr_json, key), refs, broken)

@@ -43,10 +43,21 @@ class Expectation:
     """What all snapshots say of one manifest."""
 
     needed_by: str
-    """The first file that mentions it."""
+    """The first file that mentions it, by name."""
     sizes: set[tuple[int, int]] = field(default_factory=set)
     """(bytes of the file, number of references)"""
     uses: dict[Place, Use] = field(default_factory=dict)
+
+    def add_use(self, place: Place, num_chunks: tuple[int, ...], zarr_json: set[bytes]) -> None:
+        use = self.uses.setdefault(place, Use(num_chunks))
+        use.num_chunks = tuple(map(min, use.num_chunks, num_chunks))
+        use.zarr_json |= zarr_json
+
+    def merge(self, other: Expectation) -> None:
+        self.needed_by = min(self.needed_by, other.needed_by)
+        self.sizes |= other.sizes
+        for place, use in other.uses.items():
+            self.add_use(place, use.num_chunks, use.zarr_json)
 
 
 class Catalogue:
@@ -66,16 +77,25 @@ class Catalogue:
         for raw, box in zip(refs.object_id, refs.extents.tolist(), strict=True):
             extents = tuple((low, high) for low, high in box)
             place = Place(node.path, node.id, extents, len(num_chunks))
-            use = self._of(raw, needed_by).uses.setdefault(place, Use(num_chunks))
-            use.num_chunks = tuple(map(min, use.num_chunks, num_chunks))
-            use.zarr_json.add(node.user_data)
+            self._of(raw, needed_by).add_use(place, num_chunks, {node.user_data})
 
     def _of(self, raw: Bytes, needed_by: str) -> Expectation:
         return self._manifests.setdefault(raw.tobytes(), Expectation(needed_by))
 
+    def merge(self, other: Catalogue) -> Catalogue:
+        """With all that the other one says, too."""
+        for raw, theirs in other._manifests.items():
+            ours = self._manifests.setdefault(raw, theirs)
+            if ours is not theirs:
+                ours.merge(theirs)
+        return self
+
     def ids(self) -> Bytes:
         raw = b"".join(sorted(self._manifests))
         return np.frombuffer(raw, np.uint8).reshape(-1, ManifestId.SIZE)
+
+    def __len__(self) -> int:
+        return len(self._manifests)
 
     def __getitem__(self, manifest_id: bytes) -> Expectation:
         return self._manifests[manifest_id]

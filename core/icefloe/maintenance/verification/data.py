@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,10 +17,12 @@ from icefloe.maintenance.id_sets import IdSet
 from icefloe.maintenance.verification.findings import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from icefloe.format.chunk_refs import ChunkRefs
     from icefloe.format.ragged import Ints
+    from icefloe.maintenance.verification.findings import Sourced
+    from icefloe.maintenance.verification.objects import BrokenObjects
     from icefloe.storage import ObjectRange, Storage
 
 type DecodeChunk = Callable[[bytes, tuple[int, ...], bytes], object]
@@ -47,25 +50,27 @@ class DataChecks:
         self._decode = decode
         self._done: dict[str, IdSet] = {}
 
-    def check(
-        self, array: Array, refs: ChunkRefs, broken: Mapping[bytes, int | None]
-    ) -> Iterator[Finding]:
+    def check(self, array: Array, refs: ChunkRefs, broken: BrokenObjects) -> Iterator[Sourced]:
         """Chunks in `broken` objects are left out: they were found wanting before."""
         for row in np.flatnonzero(refs.kind == RefKind.INLINE).tolist():
             data = (refs.inline[row] if refs.inline is not None else None) or b""
-            yield from self._check_one(array, array.manifest, refs, row, data)
-        rows = np.flatnonzero((refs.kind == RefKind.NATIVE) & (refs.length > 0))
-        intact = [raw.tobytes() not in broken for raw in refs.chunk_id[rows]]
-        rows = self._fresh(array, refs, rows[np.array(intact, np.bool_)])
+            for finding in self._check_one(array, array.manifest, refs, row, data):
+                yield finding, None
+        is_native = (refs.kind == RefKind.NATIVE) & (refs.length > 0)
+        intact = broken.sizes(refs.chunk_id) == broken.INTACT
+        encoding = _encoding(array.zarr_json)
+        rows = self._fresh(encoding, refs, np.flatnonzero(is_native & intact))
         for batch in _batches(refs, rows):
             ranges = _ranges(refs, batch)
             found = self._storage.get_ranges(ranges)
-            for (file, _, _), row, data in zip(ranges, batch.tolist(), found, strict=True):
-                yield from self._check_one(array, file, refs, row, data)
+            for wanted, row, data in zip(ranges, batch.tolist(), found, strict=True):
+                for finding in self._check_one(array, wanted[0], refs, row, data):
+                    text = repr((encoding, wanted)).encode()
+                    yield finding, blake2b(text, digest_size=16).hexdigest()
 
-    def _fresh(self, array: Array, refs: ChunkRefs, rows: Ints) -> Ints:
+    def _fresh(self, encoding: str, refs: ChunkRefs, rows: Ints) -> Ints:
         """Those that were not decoded with the same metadata before."""
-        done = self._done.setdefault(_encoding(array.zarr_json), IdSet(width=WIDTH))
+        done = self._done.setdefault(encoding, IdSet(width=WIDTH))
         part = refs.take(rows)
         found = keys(part, part.chunk_id)
         is_fresh = ~done.contains(found)

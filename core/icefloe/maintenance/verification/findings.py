@@ -29,6 +29,10 @@ class Finding:
     what_to_do: str
 
 
+type Sourced = tuple[Finding, str | None]
+"""A finding, and what it is about where several files have that: it counts once for all of them."""
+
+
 def unreadable(file: str, error: IcefloeError, what_to_do: str = RESTORE) -> Finding:
     return Finding(
         severity="error",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from icefloe.format.ids import SnapshotId
     from icefloe.format.nodes import ArrayData, Node, Nodes
     from icefloe.format.ragged import Ints
-    from icefloe.format.repo_info import SnapshotInfo
     from icefloe.format.snapshot import Snapshot
     from icefloe.maintenance.verification.catalogue import Catalogue
+    from icefloe.maintenance.verification.findings import Sourced
 
 _BLOCK = 256
 _REWRITE_NODES = "commit any change with icefloe: it writes all nodes in order"
@@ -44,33 +46,43 @@ class SnapshotChecks:
         self._catalogue = catalogue
         self._seen: set[Hashable] = set()
 
-    def check(self, info: SnapshotInfo, key: str, data: bytes) -> Iterator[Finding]:
+    def check(
+        self, snapshot_id: SnapshotId, flushed_at: int, key: str, data: bytes
+    ) -> Iterator[Sourced]:
+        """Check a file, of which the repo object tells the id and the time."""
         try:
             value = snapshot.decode(data, name=key)
         except FormatError as error:
-            yield unreadable(key, error)
+            yield unreadable(key, error), None
             return
-        if value.id != info.id:
-            yield wrong_id(key, value.id)
-        if value.flushed_at != info.flushed_at:
-            message = "it was written at another time than the repo object says"
-            yield _finding("warning", "time-mismatch", key, message, "trust the repo object")
-        yield from _check_order(key, data)
-        yield from _check_manifest_list(key, value)
+        for finding in _check_file(key, data, value, snapshot_id, flushed_at):
+            yield finding, None
         self._catalogue.add_files(value.manifest_files, key)
         yield from self._check_nodes(key, value.nodes)
 
-    def _check_nodes(self, key: str, nodes: Nodes) -> Iterator[Finding]:
-        yield from _check_tree(key, nodes)
+    def _check_nodes(self, key: str, nodes: Nodes) -> Iterator[Sourced]:
         for row, identity in enumerate(_identities(nodes)):
             if identity in self._seen:
                 continue
             self._seen.add(identity)
             node = nodes[row]
             self._catalogue.add_node(node, key)
-            yield from _check_path(key, node)
-            yield from _check_zarr_json(key, node)
-            yield from _check_extents(key, node)
+            for check in (_check_path, _check_zarr_json, _check_extents):
+                for finding in check(key, node):
+                    yield finding, blake2b(repr(identity).encode(), digest_size=16).hexdigest()
+
+
+def _check_file(
+    key: str, data: bytes, value: Snapshot, snapshot_id: SnapshotId, flushed_at: int
+) -> Iterator[Finding]:
+    if value.id != snapshot_id:
+        yield wrong_id(key, value.id)
+    if value.flushed_at != flushed_at:
+        message = "it was written at another time than the repo object says"
+        yield _finding("warning", "time-mismatch", key, message, "trust the repo object")
+    yield from _check_order(key, data)
+    yield from _check_manifest_list(key, value)
+    yield from _check_tree(key, value.nodes)
 
 
 def _identities(nodes: Nodes) -> Iterator[Hashable]:

@@ -1,0 +1,7 @@
+"""Maintenance on Spark: what `Repository` does on one machine, with executors doing the reading."""
+
+from icefloe.spark.maintain.collecting import garbage_collect
+from icefloe.spark.maintain.measuring import stats
+from icefloe.spark.maintain.verifying import verify
+
+__all__ = ["garbage_collect", "stats", "verify"]
