@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icefloe.format.updates import UpdateKind
+from icefloe import UpdateKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
 
-    from icefloe.format.updates import Update
+    from icefloe import Update
 
 _HARMLESS = frozenset(
     {

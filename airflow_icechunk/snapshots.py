@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_icechunk.guards import changed_paths
-from icefloe import NotFoundError
+from icefloe import WRITE_KEY, NotFoundError
 
 if TYPE_CHECKING:
     from icefloe import Repository, SnapshotInfo
-
-WRITE_KEY = "icefloe.write_key"
 
 
 def payload(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from icefloe import InvalidInputError
-from icefloe.format.ids import SnapshotId
+from icefloe import InvalidInputError, SnapshotId
 
 _SHOWN = 40
 

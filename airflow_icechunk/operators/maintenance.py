@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.providers.common.compat.sdk import AirflowFailException
-
-from airflow_icechunk.garbage import may_have_garbage
+from airflow_icechunk.ages import as_time
+from airflow_icechunk.maintenance_jobs import (
+    GarbageCollection,
+    ManifestRewriting,
+    Repacking,
+    Verification,
+    VerificationFailedError,
+)
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.task_runs import TaskRun
 
@@ -18,14 +21,18 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-type Level = Literal["metadata", "objects", "data"]
+    from airflow_icechunk.ages import Age
+    from airflow_icechunk.maintenance_jobs import Level, MaintenanceJob
 
-type Age = timedelta | datetime | str
-"""How long ago, or a time; as a text, seconds or an ISO 8601 time."""
-
-
-class VerificationFailedError(AirflowFailException):
-    """The repository is damaged: a retry would not change that, so none is made."""
+__all__ = [
+    "IcechunkExpireSnapshotsOperator",
+    "IcechunkGarbageCollectOperator",
+    "IcechunkRepackOperator",
+    "IcechunkRewriteManifestsOperator",
+    "IcechunkTrimOpsLogOperator",
+    "IcechunkVerifyOperator",
+    "VerificationFailedError",
+]
 
 
 class IcechunkExpireSnapshotsOperator(IcechunkOperator):
@@ -121,32 +128,14 @@ class IcechunkGarbageCollectOperator(IcechunkOperator):
         self.force = force
         self.is_dry_run = dry_run
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        cutoff = as_time(self.grace)
-        grace = datetime.now(UTC) - cutoff
-        if self.skip_unchanged and not may_have_garbage(self.repository.ops_log(), grace):
-            self.log.info("nothing has changed since the last collection")
-            return {"skipped": True, "dry_run": self.is_dry_run}
-        summary = self.repository.garbage_collect(
-            delete_object_older_than=cutoff, dry_run=self.is_dry_run, force=self.force
+    def execute(self, context: Context) -> Any:
+        job = GarbageCollection(
+            grace=self.grace,
+            skip_unchanged=self.skip_unchanged,
+            force=self.force,
+            dry_run=self.is_dry_run,
         )
-        counts = asdict(summary)
-        failed = counts["objects_failed_to_delete"]
-        if failed:
-            raise RuntimeError(
-                f"{failed} objects could not be deleted: {'; '.join(summary.delete_errors)}"
-            )
-        return {"skipped": False, **{name: counts[name] for name in _GC_COUNTS}}
-
-
-_GC_COUNTS = (
-    "bytes_deleted",
-    "chunks_deleted",
-    "manifests_deleted",
-    "snapshots_deleted",
-    "transaction_logs_deleted",
-    "dry_run",
-)
+        return do_here(self, job, context)
 
 
 class IcechunkVerifyOperator(IcechunkOperator):
@@ -173,26 +162,8 @@ class IcechunkVerifyOperator(IcechunkOperator):
         self.level = level
         self.fail_on = fail_on
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        counts = Counter[str]()
-        for finding in self.repository.verify(level=self.level):
-            counts[finding.severity] += 1
-            if counts[finding.severity] <= _SHOWN:
-                self.log.warning(
-                    "%s in %s: %s; %s",
-                    finding.severity,
-                    finding.file,
-                    finding.message,
-                    finding.what_to_do,
-                )
-        failing = counts["error"] + (counts["warning"] if self.fail_on == "warning" else 0)
-        if failing:
-            raise VerificationFailedError(f"{failing} things are wrong with the repository")
-        return {"level": self.level, **{name: counts[name] for name in ("error", "warning")}}
-
-
-_SHOWN = 100
-"""Findings of one severity that are logged."""
+    def execute(self, context: Context) -> Any:
+        return do_here(self, Verification(level=self.level, fail_on=self.fail_on), context)
 
 
 class IcechunkRewriteManifestsOperator(IcechunkOperator):
@@ -226,10 +197,9 @@ class IcechunkRewriteManifestsOperator(IcechunkOperator):
         self.message = message
         self.metadata = metadata
 
-    def execute(self, context: Context) -> str:
-        metadata = {**(self.metadata or {}), **TaskRun.of(context).stamp()}
-        tip = self.repository.rewrite_manifests(self.message, branch=self.branch, metadata=metadata)
-        return self.report(context, tip, branch=self.branch)
+    def execute(self, context: Context) -> Any:
+        job = ManifestRewriting(branch=self.branch, message=self.message, metadata=self.metadata)
+        return do_here(self, job, context)
 
 
 class IcechunkRepackOperator(IcechunkOperator):
@@ -267,16 +237,11 @@ class IcechunkRepackOperator(IcechunkOperator):
         self.message = message
         self.metadata = metadata
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        summary = self.repository.repack(
-            self.branch,
-            self.arrays,
-            message=self.message,
-            metadata={**(self.metadata or {}), **TaskRun.of(context).stamp()},
+    def execute(self, context: Context) -> Any:
+        job = Repacking(
+            branch=self.branch, arrays=self.arrays, message=self.message, metadata=self.metadata
         )
-        tip = summary.snapshot_id or self.hook.branch_head(self.branch)
-        self.report(context, tip, branch=self.branch)
-        return asdict(summary)
+        return do_here(self, job, context)
 
 
 class IcechunkTrimOpsLogOperator(IcechunkOperator):
@@ -310,21 +275,14 @@ class IcechunkTrimOpsLogOperator(IcechunkOperator):
         }
 
 
-def as_time(age: Age) -> datetime:
-    """The time that an age or a text stands for.
-
-    :raises ValueError: the text is neither seconds nor a time with a zone.
-    """
-    moment = _parsed(age) if isinstance(age, str) else age
-    if isinstance(moment, timedelta):
-        return datetime.now(UTC) - moment
-    if moment.tzinfo is None:
-        raise ValueError(f"{moment} has no time zone: which moment is that?")
-    return moment
-
-
-def _parsed(text: str) -> timedelta | datetime:
-    try:
-        return timedelta(seconds=float(text))
-    except ValueError:
-        return datetime.fromisoformat(text)
+def do_here(operator: IcechunkOperator, job: MaintenanceJob, context: Context) -> Any:
+    """Run a job in this process, unless there is nothing to do; what the task returns."""
+    repository = operator.repository
+    if (answer := job.find_needless(repository)) is not None:
+        return answer
+    result = job.run(repository, TaskRun.of(context).stamp())
+    answer = job.answer(result)
+    if job.branch is not None:
+        tip = result["snapshot_id"] or operator.hook.branch_head(job.branch)
+        operator.report(context, tip, branch=job.branch)
+    return answer

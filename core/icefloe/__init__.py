@@ -53,18 +53,21 @@ from icefloe.errors import (
     UnknownOutcomeError,
     UnsafeStorageError,
 )
+from icefloe.format.ids import SnapshotId
 from icefloe.format.status import Availability, RepoStatus
+from icefloe.format.updates import Update, UpdateKind
 from icefloe.history import ManifestFileInfo, SnapshotInfo
 from icefloe.node_tree import SessionMode
 from icefloe.ref_changes import FeatureFlag
 from icefloe.repository import Repository
-from icefloe.session import ForkSession, Session
+from icefloe.session import WRITE_KEY, ForkSession, Session
 from icefloe.storage import MemoryStorage, Retries, Storage, open_storage
 from icefloe.version import __version__
 from icefloe.virtual import VirtualChunkSpec
 from icefloe.working_tree import ChunkType
 
 __all__ = [
+    "WRITE_KEY",
     "AlreadyExistsError",
     "Availability",
     "BasicConflictSolver",
@@ -108,6 +111,7 @@ __all__ = [
     "Session",
     "SessionMode",
     "SessionStateError",
+    "SnapshotId",
     "SnapshotInfo",
     "Storage",
     "StorageConcurrencySettings",
@@ -118,6 +122,8 @@ __all__ = [
     "ThrottledError",
     "UnknownOutcomeError",
     "UnsafeStorageError",
+    "Update",
+    "UpdateKind",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",

@@ -20,6 +20,8 @@ os.environ["AIRFLOW_HOME"] = str(HOME)
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(HOME / "dags")
 os.environ["AIRFLOW__LOGGING__LOGGING_LEVEL"] = "WARNING"
+# Airflow 3.2 makes none up for `dag.test()`.
+os.environ["AIRFLOW__API_AUTH__JWT_SECRET"] = "of-this-home-and-of-no-other-" + HOME.name
 
 
 @pytest.fixture(scope="session", autouse=True)

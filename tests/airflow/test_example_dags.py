@@ -1,7 +1,6 @@
 """The example Dags run, on a database of their own."""
 
 import os
-import struct
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import zarr
 
 import icefloe
+from classic_netcdf import netcdf3
 
 # Airflow imports the test client of starlette, which wants another HTTP library.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
@@ -105,26 +105,6 @@ def test_daily_ingest_on_spark(dag_of, states, tmp_path, connect, monkeypatch, d
     assert len([*repo.ancestry(branch="main")]) == 3
     (tag,) = repo.list_tags()
     assert repo.lookup_tag(tag) == repo.lookup_branch("main")
-
-
-def netcdf3(values, *, attribute=True):
-    """A classic NetCDF file with one variable, as bytes."""
-
-    def number(value):
-        return struct.pack(">i", value)
-
-    def text(value):
-        return number(len(value)) + value + b"\0" * (-len(value) % 4)
-
-    units = number(12) + number(1) + text(b"units") + number(2) + text(b"mm/day")
-    attributes = units if attribute else number(0) + number(0)
-    dimensions = [(b"lat", values.shape[0]), (b"lon", values.shape[1])]
-    head = b"CDF\1" + number(0) + number(10) + number(len(dimensions))
-    head += b"".join(text(name) + number(size) for name, size in dimensions)
-    head += attributes + number(11) + number(1)
-    head += text(b"rain") + number(2) + number(0) + number(1) + attributes
-    head += number(5) + number(values.size * 4)
-    return head + number(len(head) + 4) + values.astype(">f4").tobytes()
 
 
 def test_virtual_ingest(dag_of, states, tmp_path, connect, monkeypatch, database):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
+from airflow_icechunk.ages import as_time
 from airflow_icechunk.garbage import may_have_garbage
 from airflow_icechunk.operators.maintenance import (
     IcechunkExpireSnapshotsOperator,
@@ -14,9 +15,8 @@ from airflow_icechunk.operators.maintenance import (
     IcechunkTrimOpsLogOperator,
     IcechunkVerifyOperator,
     VerificationFailedError,
-    as_time,
 )
-from icefloe.format.updates import Update, UpdateKind
+from icefloe import Update, UpdateKind
 
 HOUR = timedelta(hours=1)
 HOUR_US = 3_600_000_000

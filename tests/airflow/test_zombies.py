@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import zarr
 
-from icefloe.format.updates import UpdateKind
+from icefloe import UpdateKind
 
 pytestmark = pytest.mark.timeout(300)
 

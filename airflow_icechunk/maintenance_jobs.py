@@ -1,0 +1,211 @@
+"""Maintenance that runs in a worker or on Spark: what is asked, and what is made of the result."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_icechunk.ages import as_time
+from airflow_icechunk.garbage import may_have_garbage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from icefloe import Repository
+
+    type Stamp = Mapping[str, str | int]
+    """Who does it; kept as metadata of a commit."""
+
+log = logging.getLogger(__name__)
+
+type Level = Literal["metadata", "objects", "data"]
+
+_SHOWN = 100
+"""Findings of one severity that are logged."""
+
+
+class VerificationFailedError(AirflowFailException):
+    """The repository is damaged: a retry would not change that, so none is made."""
+
+
+class MaintenanceJob(Protocol):
+    """A job; its fields are the options of the operator."""
+
+    TASK: ClassVar[str]
+    """What the driver program of icefloe calls it."""
+
+    @property
+    def branch(self) -> str | None:
+        """The one that a commit of the job moves."""
+        ...
+
+    def find_needless(self, repository: Repository) -> dict[str, Any] | None:
+        """The answer, if there is nothing to do."""
+        ...
+
+    def parameters(self, stamp: Stamp) -> dict[str, Any]:
+        """For the driver program, as JSON."""
+        ...
+
+    def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
+        """Do it here; the result as the driver program would report it."""
+        ...
+
+    def answer(self, result: Mapping[str, Any]) -> Any:
+        """What a task returns; raises if the result is bad."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GarbageCollection:
+    """See ``IcechunkGarbageCollectOperator``."""
+
+    TASK: ClassVar[str] = "garbage_collect"
+    branch: ClassVar[str | None] = None
+    grace: timedelta | str = timedelta(days=7)
+    skip_unchanged: bool = True
+    force: bool = False
+    dry_run: bool = False
+
+    def find_needless(self, repository: Repository) -> dict[str, Any] | None:
+        grace = datetime.now(UTC) - as_time(self.grace)
+        if not self.skip_unchanged or may_have_garbage(repository.ops_log(), grace):
+            return None
+        log.info("nothing has changed since the last collection")
+        return {"skipped": True, "dry_run": self.dry_run}
+
+    def parameters(self, stamp: Stamp) -> dict[str, Any]:
+        cutoff = as_time(self.grace).isoformat()
+        return {"delete_object_older_than": cutoff, "dry_run": self.dry_run, "force": self.force}
+
+    def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
+        summary = repository.garbage_collect(
+            delete_object_older_than=as_time(self.grace), dry_run=self.dry_run, force=self.force
+        )
+        return asdict(summary)
+
+    def answer(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        if failed := result["objects_failed_to_delete"]:
+            reasons = "; ".join(result["delete_errors"])
+            raise RuntimeError(f"{failed} objects could not be deleted: {reasons}")
+        return {"skipped": False, **{name: result[name] for name in _GC_COUNTS}}
+
+
+_GC_COUNTS = (
+    "bytes_deleted",
+    "chunks_deleted",
+    "manifests_deleted",
+    "snapshots_deleted",
+    "transaction_logs_deleted",
+    "dry_run",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """See ``IcechunkVerifyOperator``."""
+
+    TASK: ClassVar[str] = "verify"
+    branch: ClassVar[str | None] = None
+    level: Level = "metadata"
+    fail_on: Literal["error", "warning"] = "error"
+
+    def find_needless(self, repository: Repository) -> dict[str, Any] | None:
+        return None
+
+    def parameters(self, stamp: Stamp) -> dict[str, Any]:
+        return {"level": self.level}
+
+    def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
+        return {"findings": [asdict(finding) for finding in repository.verify(level=self.level)]}
+
+    def answer(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        counts = Counter[str]()
+        for finding in result["findings"]:
+            severity = finding["severity"]
+            counts[severity] += 1
+            if counts[severity] <= _SHOWN:
+                told = (finding["file"], finding["message"], finding["what_to_do"])
+                log.warning("%s in %s: %s; %s", severity, *told)
+        failing = counts["error"] + (counts["warning"] if self.fail_on == "warning" else 0)
+        if failing:
+            raise VerificationFailedError(f"{failing} things are wrong with the repository")
+        return {"level": self.level, **{name: counts[name] for name in ("error", "warning")}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestRewriting:
+    """See ``IcechunkRewriteManifestsOperator``."""
+
+    TASK: ClassVar[str] = "rewrite_manifests"
+    branch: str = "main"
+    message: str = "Rewrite manifests"
+    metadata: Mapping[str, Any] | None = None
+
+    def find_needless(self, repository: Repository) -> dict[str, Any] | None:
+        return None
+
+    def parameters(self, stamp: Stamp) -> dict[str, Any]:
+        metadata = {**(self.metadata or {}), **stamp}
+        return {"message": self.message, "branch": self.branch, "metadata": metadata}
+
+    def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
+        return {"snapshot_id": repository.rewrite_manifests(**self.parameters(stamp))}
+
+    def answer(self, result: Mapping[str, Any]) -> Any:
+        return result["snapshot_id"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repacking:
+    """See ``IcechunkRepackOperator``."""
+
+    TASK: ClassVar[str] = "repack"
+    branch: str = "main"
+    arrays: Collection[str] | None = None
+    message: str = "Repack small chunks"
+    metadata: Mapping[str, Any] | None = None
+
+    def find_needless(self, repository: Repository) -> dict[str, Any] | None:
+        return None
+
+    def parameters(self, stamp: Stamp) -> dict[str, Any]:
+        return {
+            "branch": self.branch,
+            "arrays": None if self.arrays is None else [*self.arrays],
+            "message": self.message,
+            "metadata": {**(self.metadata or {}), **stamp},
+        }
+
+    def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
+        return asdict(repository.repack(**self.parameters(stamp)))
+
+    def answer(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(result)
+
+
+JOBS: dict[str, type[MaintenanceJob]] = {
+    kind.TASK: kind for kind in (GarbageCollection, Verification, ManifestRewriting, Repacking)
+}
+
+
+def make_job(name: str, options: Mapping[str, Any]) -> MaintenanceJob:
+    """The job of a name, with these options.
+
+    :raises ValueError: there is no such job, or it has no such option.
+    """
+    if name not in JOBS:
+        raise ValueError(f"there is no maintenance {name!r}; there is {', '.join(JOBS)}")
+    kind: Any = JOBS[name]
+    known = {field.name for field in fields(kind)}
+    if unknown := options.keys() - known:
+        raise ValueError(
+            f"{name} has no option {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}"
+        )
+    job: MaintenanceJob = kind(**options)
+    return job
