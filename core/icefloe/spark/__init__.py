@@ -5,9 +5,11 @@ from icefloe.spark.block import Block
 from icefloe.spark.data_source import IcechunkDataSource, IcechunkSnapshotsDataSource
 from icefloe.spark.ingesting import ingest
 from icefloe.spark.planning import Plan, plan
+from icefloe.spark.pyramids import pyramid
+from icefloe.spark.rechunking import rechunk
 from icefloe.spark.row_writing import write_rows
 from icefloe.spark.slicing import write_sliced
-from icefloe.spark.transforming import pyramid, rechunk, transform
+from icefloe.spark.transforming import transform
 from icefloe.spark.virtualizing import virtualize
 from icefloe.spark.writing import Staged, write
 

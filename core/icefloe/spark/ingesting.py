@@ -8,15 +8,21 @@ own tasks and no others.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
 
 from icefloe.chunk_edits import EditColumns, common_rows
 from icefloe.errors import InvalidInputError
-from icefloe.spark.chunk_grid import clip, inside, volume
+from icefloe.spark.chunk_grid import ChunkGrid, clip, inside, volume
 from icefloe.spark.chunk_writing import ChunkWriter
-from icefloe.spark.planning import carried_cells, plan, planned_manifests
+from icefloe.spark.context import spark_context
+from icefloe.spark.planning import array_node, carried_cells, plan, planned_manifests
 from icefloe.spark.regions import read_manifest, write_manifest, write_region
 from icefloe.spark.source import Source
 from icefloe.spark.tasks import carry_region
@@ -24,9 +30,8 @@ from icefloe.spark.writing import Staged, adopt, run
 from icefloe.splitting import cells
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
@@ -41,9 +46,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Ingested:
-    """What one file wrote to one array."""
+    """What one item wrote to one array."""
 
-    file: str
+    item: str
     path: str
     manifest: WrittenManifest | None
     emptied: NDArray[np.uint32]
@@ -55,38 +60,90 @@ def ingest(
     spark: SparkSession,
     session: Session,
     files: Sequence[str],
-    open_file: Callable[[str], Iterable[Piece]],
+    open_fn: Callable[[str], Iterable[Piece]],
     *,
     paths: Sequence[str],
+    append: Mapping[str, int] | None = None,
 ) -> Staged:
     """Write what files hold, a task for each file, now, and let the session adopt it.
 
     Args:
         spark: see `write`.
-        session: a writable one; resize arrays in it first to append to them.
+        session: a writable one.
         files: their names.
-        open_file: called with a name on an executor; gives pieces of arrays, one after the other. A
+        open_fn: called with a name on an executor; gives pieces of arrays, one after the other. A
             piece that covers chunks in part keeps the rest of their values.
         paths: the arrays that may be written.
+        append: by dimension name, how many elements longer the arrays shall be that have it. Pieces
+            then count from where each array ended.
 
     Raises:
         InvalidInputError: two files, or two pieces of one, wrote to one chunk. It fails a task, and
             so the job, with this error as text.
     """
+    ends = grow(session, paths, append or {})
+    produce = partial(_open, open_fn, ends)
+    return write_pieces(spark, session, list(files), produce, paths=paths, what="files")
+
+
+def grow(
+    session: Session, paths: Sequence[str], append: Mapping[str, int]
+) -> dict[str, dict[str, int]]:
+    """Make arrays longer; where each ended, by path and dimension name.
+
+    Raises:
+        InvalidInputError: no array has such a dimension.
+    """
+    ends: dict[str, dict[str, int]] = {}
+    for path in paths:
+        names = ChunkGrid.of(array_node(session, "/" + path.strip("/"))).names
+        array = zarr.open_array(session.store, path=path.strip("/"), mode="r+")
+        more = [append.get(str(name), 0) for name in names]
+        ends["/" + path.strip("/")] = {
+            str(name): length
+            for name, length in zip(names, array.shape, strict=True)
+            if name in append
+        }
+        if any(more):
+            array.resize(tuple(map(int.__add__, array.shape, more)))
+    if missing := append.keys() - {name for known in ends.values() for name in known}:
+        raise InvalidInputError(f"no array has a dimension {', '.join(sorted(missing))}")
+    return ends
+
+
+def write_pieces[T](
+    spark: SparkSession,
+    session: Session,
+    items: Sequence[T],
+    produce: Callable[[Session, T], Iterable[Piece]],
+    *,
+    paths: Sequence[str],
+    what: str,
+) -> Staged:
+    """Write the pieces of arrays that items give on executors, a task for each item.
+
+    Args:
+        spark: see `write`.
+        session: a writable one.
+        items: whatever `produce` takes.
+        produce: called with the session that the tasks read, and an item.
+        paths: the arrays that may be written.
+        what: the items are called.
+    """
+    context = spark_context(spark)
     whole = plan(session, paths)
     base = session.fork().snapshot_id
     source = Source.of(session.context, base)
     arrays = {array.path: array for array in whole.arrays}
     targets = {path: replace(array, cells=(), carried=()) for path, array in arrays.items()}
-    context = spark.sparkContext
-    told = f"icefloe: ingest {len(files):,} files"
-    answers = run(context, partial(_ingest_file, source, targets, open_file), list(files), told)
+    told = f"icefloe: write {len(items):,} {what}"
+    answers = run(context, partial(_write_item, source, targets, produce), items, told)
     parts: dict[tuple[str, Cell], list[_Ingested]] = defaultdict(list)
-    for item in (each for answer in answers for each in answer):
-        for cell in item.cells:
-            parts[item.path, cell].append(item)
+    for part in (each for answer in answers for each in answer):
+        for cell in part.cells:
+            parts[part.path, cell].append(part)
     told = f"icefloe: write the manifests of {len(parts):,} regions"
-    regions = run(context, partial(_join_files, source, targets), list(parts.items()), told)
+    regions = run(context, partial(_join_items, source, targets), list(parts.items()), told)
     staged = []
     for path, array in arrays.items():
         touched = sorted(region.cell for region in regions if region.path == path)
@@ -98,25 +155,53 @@ def ingest(
     return Staged(session, base, tuple(staged))
 
 
-def _ingest_file(
+def _open(
+    open_fn: Callable[[str], Iterable[Piece]],
+    ends: Mapping[str, Mapping[str, int]],
+    session: Session,
+    file: str,
+) -> Iterable[Piece]:
+    """The pieces of a file, counted from the beginning of the arrays."""
+    for name, selection, values in open_fn(file):
+        path = "/" + name.strip("/")
+        end = ends.get(path, {})
+        names = ChunkGrid.of(array_node(session, path)).names if end else ()
+        yield path, _moved(selection, names, end), values
+
+
+def _moved(selection: Selection, names: Sequence[str | None], end: Mapping[str, int]) -> Selection:
+    """A selection that counts from `end` in the dimensions it names."""
+    if isinstance(selection, Mapping):
+        return {**selection, **{name: _after(selection.get(name), end[name]) for name in end}}
+    pairs = zip_longest(selection, names)
+    return [_after(part, end[name]) if name and name in end else part for part, name in pairs]
+
+
+def _after(part: slice | None, end: int) -> slice:
+    start = 0 if part is None or part.start is None else part.start
+    stop = None if part is None or part.stop is None else part.stop + end
+    return slice(start + end, stop, None if part is None else part.step)
+
+
+def _write_item[T](
     source: Source,
     arrays: Mapping[str, ArrayPlan],
-    open_file: Callable[[str], Iterable[Piece]],
-    file: str,
+    produce: Callable[[Session, T], Iterable[Piece]],
+    item: T,
 ) -> list[_Ingested]:
     session = source.open()
     writers: dict[str, ChunkWriter] = {}
     written: dict[str, list[Box]] = defaultdict(list)
-    for name, selection, values in open_file(file):
+    for name, selection, values in produce(session, item):
         path = "/" + name.strip("/")
         if path not in arrays:
-            raise InvalidInputError(f"{file} has values for {path}, which is not among the paths")
+            raise InvalidInputError(f"{item} has values for {path}, which is not among the paths")
         grid = arrays[path].grid
         elements = grid.select(selection)
         chunks = grid.chunks(elements)
         if any(volume(clip(chunks, other)) for other in written[path]):
             raise InvalidInputError(
-                f"two pieces of {file} have values for one chunk of {path}: join them first",
+                f"two pieces of {item} have values for one chunk of {path}: join them first",
                 kind="chunk-in-several-pieces",
             )
         written[path].append(chunks)
@@ -124,22 +209,24 @@ def _ingest_file(
             writers[path] = ChunkWriter(session, path, grid)
         writers[path].write(elements, values)
     return [
-        _ingested(session, file, arrays[path], writer.finish()) for path, writer in writers.items()
+        _ingested(session, str(item), arrays[path], writer.finish())
+        for path, writer in writers.items()
     ]
 
 
-def _ingested(session: Session, file: str, array: ArrayPlan, edits: EditColumns) -> _Ingested:
-    touched = {tuple(row) for row in cells(edits.index, array.sizes).tolist()}
+def _ingested(session: Session, item: str, array: ArrayPlan, edits: EditColumns) -> _Ingested:
+    found = cells(edits.index, array.sizes)
+    touched = map(tuple, (np.unique(found, axis=0) if array.sizes else found).tolist())
     manifest = write_manifest(session, array.path, edits.live())
-    return _Ingested(file, array.path, manifest, edits.index[edits.deleted], tuple(sorted(touched)))
+    return _Ingested(item, array.path, manifest, edits.index[edits.deleted], tuple(sorted(touched)))
 
 
-def _join_files(
+def _join_items(
     source: Source,
     arrays: Mapping[str, ArrayPlan],
     item: tuple[tuple[str, Cell], Sequence[_Ingested]],
 ) -> WrittenRegion:
-    """Write the manifest of a region that several files touched."""
+    """Write the manifest of a region that several items touched."""
     (path, cell), parts = item
     session, array = source.open(), arrays[path]
     box = array.cell_box(cell)
@@ -152,7 +239,7 @@ def _join_files(
         twice = common_rows(new.index, edits.index)
         if len(twice):
             raise InvalidInputError(
-                f"{part.file} and another file have values for chunk {tuple(twice[0].tolist())} of "
+                f"{part.item} and another have values for chunk {tuple(twice[0].tolist())} of "
                 f"{path}: a chunk takes one file",
                 kind="chunk-in-several-files",
             )

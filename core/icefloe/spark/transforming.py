@@ -1,199 +1,267 @@
-"""Arrays from arrays: functions of blocks with their neighbours, other chunks, coarser copies."""
+"""Arrays from arrays: functions of blocks, which may see their neighbours."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from math import lcm
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
 
-from icefloe.errors import InvalidInputError
-from icefloe.spark.chunk_grid import ChunkGrid
+from icefloe.errors import AlreadyExistsError, InvalidInputError
+from icefloe.spark.chunk_grid import Axis, ChunkGrid, blocks, clip
+from icefloe.spark.context import spark_context
+from icefloe.spark.ingesting import write_pieces
 from icefloe.spark.planning import array_node, plan
-from icefloe.spark.writing import write
+from icefloe.spark.writing import BLOCK_BYTES, write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from icefloe.session import Session
     from icefloe.spark.block import Block
-    from icefloe.spark.chunk_grid import Selection
+    from icefloe.spark.chunk_grid import Box, Selection
+    from icefloe.spark.ingesting import Piece
     from icefloe.spark.writing import Staged
 
-    type Reduce = Callable[..., Any]
-    """Like `numpy.mean`: takes an array and the axes to reduce, as `axis`."""
+    type Outputs = str | Mapping[str, Mapping[str, Any] | None]
+    type Boundary = Literal["reflect", "nearest", "periodic"] | float | None
+
+_BLOCKS_PER_TASK = 16
+_TASKS_PER_CORE = 3
 
 
 def transform(
     spark: SparkSession,
     session: Session,
-    path: str,
+    outputs: Outputs,
     function: Callable[..., Any],
     *,
     inputs: Sequence[str],
     halo: Mapping[str, int] | None = None,
+    boundary: Boundary | Mapping[str, Boundary] = None,
     region: Selection | None = None,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Staged:
-    """Write an array as a function of others, block by block; see `write`.
+    """Write arrays as a function of others, block by block; see `write`.
 
-    Args:
-        spark: see `write`.
-        session: a writable one, which has the array.
-        path: what to write.
-        function: called with one array for each input, on executors; gives an array of their shape.
-        inputs: paths of arrays of the same shape. They are read as they were before the write.
-        halo: by dimension name, how many neighbours on either side the function sees. There are
-            fewer at the array's ends. What it gives for them is cut off.
-        region: see `plan`.
-
-    Raises:
-        InvalidInputError: the inputs have another shape.
-    """
-    wanted = _open(session, path).shape
-    for each in inputs:
-        if _open(session, each).shape != wanted:
-            raise InvalidInputError(f"{each} has another shape than {path}", kind="shape-mismatch")
-    compute = _Transform(tuple(inputs), function, dict(halo or {}), wanted)
-    return write(spark, plan(session, path, region), compute)
-
-
-@dataclass(frozen=True, slots=True)
-class _Transform:
-    inputs: tuple[str, ...]
-    function: Callable[..., Any]
-    halo: Mapping[str, int]
-    shape: tuple[int, ...]
-
-    def __call__(self, block: Block) -> NDArray[Any]:
-        reach = [0] * len(self.shape)
-        for name, count in self.halo.items():
-            reach[block.axis(name)] = count
-        sides = list(zip(block.slices, reach, self.shape, strict=True))
-        wide = tuple(
-            slice(max(part.start - more, 0), min(part.stop + more, length))
-            for part, more, length in sides
-        )
-        result = np.asarray(self.function(*(block.open(each)[wide] for each in self.inputs)))
-        seen = tuple(part.stop - part.start for part in wide)
-        if result.shape != seen:
-            raise InvalidInputError(
-                f"the function made {result.shape} of {seen}", kind="wrong-block-shape"
-            )
-        inner = zip(block.slices, wide, strict=True)
-        return result[tuple(slice(a.start - b.start, a.stop - b.start) for a, b in inner)]
-
-
-def rechunk(
-    spark: SparkSession, session: Session, source: str, target: str, chunks: Sequence[int]
-) -> Staged:
-    """Create a copy of an array with other chunks; codecs and attributes stay.
-
-    Tasks read what their chunks need, with no copy in between: where the two grids cut across each
-    other, chunks of the source are read more than once.
-    """
-    zarr.from_array(
-        session.store,
-        data=_open(session, source),
-        name=target.strip("/"),
-        chunks=tuple(chunks),
-        shards=None,
-        write_data=False,
-    )
-    return write(spark, plan(session, target), partial(_same, source))
-
-
-def pyramid(
-    spark: SparkSession,
-    session: Session,
-    path: str,
-    *,
-    levels: int,
-    factors: Mapping[str, int],
-    reduce: Reduce = np.mean,
-) -> list[Staged]:
-    """Create coarser and coarser copies of an array, named with `_1`, `_2` and so on.
+    Several outputs are computed together: the function is called once for each block.
 
     Args:
         spark: see `write`.
         session: a writable one.
-        path: of the finest array.
-        levels: how many copies.
-        factors: by dimension name, how many elements become one. What is left over at the end of a
-            dimension becomes one of fewer.
-        reduce: what becomes of them, such as `numpy.nanmax`.
+        outputs: the path of an array that exists; or by path, None for one that does, and for one
+            that does not, what `zarr.create_array` takes. Shape, type, chunks and dimension names
+            are those of the first input, if not given.
+        function: called with one array for each input, on executors. Gives an array of their shape,
+            or of the block's, without halo; for several outputs a mapping by path, or a sequence in
+            their order.
+        inputs: paths of arrays of one shape. They are read as they were before the write.
+        halo: by dimension name, how many neighbours on either side the function sees. What it gives
+            for them is cut off.
+        boundary: what it sees beyond the ends of the arrays, for all dimensions or by name: None is
+            nothing, so that blocks there are smaller; `reflect` is the values mirrored, `nearest`
+            the last one, `periodic` those of the other end; a number is that number.
+        region: see `plan`.
+        block_bytes: blocks hold as many chunks of one output as fit, but at least one. A task holds
+            one block of each input and output at a time.
+
+    Raises:
+        InvalidInputError: the arrays differ in shape.
+        NotFoundError: there is no such array.
+        AlreadyExistsError: there is an array where one is to be created.
     """
-    staged = []
-    finer = path
-    for level in range(1, levels + 1):
-        coarser = f"{path}_{level}"
-        array = _open(session, finer)
-        names = ChunkGrid.of(array_node(session, "/" + finer.strip("/"))).names
-        if unknown := set(factors) - set(names):
-            raise InvalidInputError(f"{path} has no dimension {', '.join(sorted(unknown))}")
-        steps = tuple(factors.get(str(name), 1) for name in names)
-        shape = tuple(-(-n // step) for n, step in zip(array.shape, steps, strict=True))
-        _create_like(session, array, coarser, shape)
-        compute = partial(_coarsen, finer, steps, reduce)
-        staged.append(write(spark, plan(session, coarser), compute))
-        finer = coarser
-    return staged
+    if not inputs:
+        raise InvalidInputError("a function of no arrays: use write")
+    paths = _create(session, {outputs: None} if isinstance(outputs, str) else outputs, inputs[0])
+    shape = _open(session, paths[0]).shape
+    for each in (*paths, *inputs):
+        if (other := _open(session, each).shape) != shape:
+            raise InvalidInputError(
+                f"{each} has the shape {other}, and {paths[0]} has {shape}", kind="shape-mismatch"
+            )
+    names = ChunkGrid.of(array_node(session, paths[0])).names
+    compute = _Function(tuple(inputs), function, tuple(paths), _edges(names, halo, boundary), shape)
+    if len(paths) == 1:
+        return write(spark, plan(session, paths, region), compute, block_bytes=block_bytes)
+    cores = spark_context(spark).defaultParallelism
+    items = _tasks(session, paths, region, block_bytes, cores)
+    return write_pieces(spark, session, items, compute.pieces, paths=paths, what="blocks")
 
 
-def _create_like(
-    session: Session, array: zarr.Array[Any], path: str, shape: tuple[int, ...]
-) -> None:
-    copy = zarr.from_array(session.store, data=array, name=path.strip("/"), write_data=False)
-    copy.resize(shape)
+def _create(
+    session: Session, outputs: Mapping[str, Mapping[str, Any] | None], like: str
+) -> list[str]:
+    """Create the outputs that are to be; the paths of all."""
+    model = _open(session, like)
+    names = ChunkGrid.of(array_node(session, "/" + like.strip("/"))).names
+    defaults: dict[str, Any] = {"shape": model.shape, "dtype": model.dtype, "chunks": model.chunks}
+    defaults["dimension_names"] = names if any(names) else None
+    paths = ["/" + path.strip("/") for path in outputs]
+    for path, options in zip(paths, outputs.values(), strict=True):
+        if options is None:
+            continue
+        if session.node(path) is not None:
+            raise AlreadyExistsError(
+                f"there is a node at {path}: give None to write to it", kind="node-already-exists"
+            )
+        zarr.create_array(session.store, name=path.strip("/"), **(defaults | {**options}))
+    return paths
 
 
-def _same(source: str, block: Block) -> NDArray[Any]:
-    return np.asarray(block.open(source)[block.slices])
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """What blocks see beyond their ends along one dimension."""
+
+    reach: int = 0
+    boundary: Boundary = None
 
 
-def _coarsen(finer: str, steps: tuple[int, ...], reduce: Reduce, block: Block) -> NDArray[Any]:
-    array = block.open(finer)
-    sides = zip(block.slices, steps, array.shape, strict=True)
-    wide = tuple(
-        slice(part.start * step, min(part.stop * step, length)) for part, step, length in sides
-    )
-    values = np.asarray(array[wide])
-    result = np.empty(block.shape, block.dtype)
-    # Whole groups at once, and what is left over at the end of each dimension by itself.
-    whole = tuple(n // step for n, step in zip(values.shape, steps, strict=True))
-    for corner in np.ndindex(*(2,) * len(steps)):
-        target, source, groups = _corner(corner, whole, block.shape, values.shape, steps)
-        if all(n > 0 for n, _ in groups):
-            shape = [n for group in groups for n in group]
-            axes = tuple(range(1, len(shape), 2))
-            result[target] = reduce(values[source].reshape(shape), axis=axes)
-    return result
+def _edges(
+    names: Sequence[str | None],
+    halo: Mapping[str, int] | None,
+    boundary: Boundary | Mapping[str, Boundary],
+) -> tuple[_Edge, ...]:
+    halo = halo or {}
+    known = boundary if isinstance(boundary, Mapping) else {}
+    if unknown := {*halo, *known} - set(names):
+        raise InvalidInputError(f"no dimension is named {', '.join(sorted(unknown))}: {names}")
+    edges = []
+    for name in names:
+        beyond = known.get(str(name)) if isinstance(boundary, Mapping) else boundary
+        if isinstance(beyond, str) and beyond not in {"reflect", "nearest", "periodic"}:
+            raise InvalidInputError(f"no boundary is called {beyond!r}")
+        edges.append(_Edge(halo.get(str(name), 0), beyond))
+    return tuple(edges)
 
 
-def _corner(
-    corner: tuple[int, ...],
-    whole: tuple[int, ...],
-    shape: tuple[int, ...],
-    length: tuple[int, ...],
-    steps: tuple[int, ...],
-) -> tuple[tuple[slice, ...], tuple[slice, ...], list[tuple[int, int]]]:
-    """Where the groups of one corner go, where they come from, and how many of which size."""
-    target, source, groups = [], [], []
-    for is_rest, full, count, size, step in zip(corner, whole, shape, length, steps, strict=True):
-        if is_rest:
-            target.append(slice(full, count))
-            source.append(slice(full * step, size))
-            groups.append((count - full, size - full * step))
+@dataclass(frozen=True, slots=True)
+class _Function:
+    inputs: tuple[str, ...]
+    function: Callable[..., Any]
+    outputs: tuple[str, ...]
+    edges: tuple[_Edge, ...]
+    shape: tuple[int, ...]
+
+    def __call__(self, block: Block) -> NDArray[Any]:
+        (values,) = self._values(block.open, [(part.start, part.stop) for part in block.slices])
+        return values
+
+    def pieces(self, session: Session, boxes: Sequence[Box]) -> Iterator[Piece]:
+        """The values of some blocks, for all outputs."""
+
+        def open_array(path: str) -> zarr.Array[Any]:
+            return _open(session, path)
+
+        for box in boxes:
+            slices = [slice(*span) for span in box]
+            for path, values in zip(self.outputs, self._values(open_array, box), strict=True):
+                yield path, slices, values
+
+    def _values(
+        self, open_array: Callable[[str], zarr.Array[Any]], box: Sequence[tuple[int, int]]
+    ) -> list[NDArray[Any]]:
+        seen, inner = self._spans(box)
+        result = self.function(*(self._read(open_array(path), seen) for path in self.inputs))
+        block = tuple(stop - start for start, stop in box)
+        whole = tuple(stop - start for start, stop in seen)
+        found = []
+        for values in self._parts(result):
+            if values.shape == whole:
+                found.append(values[inner])
+            elif values.shape == block:
+                found.append(values)
+            else:
+                raise InvalidInputError(
+                    f"the function made {values.shape} of {whole}", kind="wrong-block-shape"
+                )
+        return found
+
+    def _parts(self, result: Any) -> list[NDArray[Any]]:
+        """What the function gave for each output."""
+        if isinstance(result, Mapping):
+            given = {"/" + path.strip("/"): values for path, values in result.items()}
+            if given.keys() != {*self.outputs}:
+                raise InvalidInputError(f"the function gave {[*given]} for {[*self.outputs]}")
+            return [np.asarray(given[path]) for path in self.outputs]
+        if len(self.outputs) == 1:
+            return [np.asarray(result)]
+        if not isinstance(result, tuple | list) or len(result) != len(self.outputs):
+            raise InvalidInputError(
+                f"the function gives {len(self.outputs)} arrays, as a mapping or a tuple"
+            )
+        return [np.asarray(values) for values in result]
+
+    def _spans(self, box: Sequence[tuple[int, int]]) -> tuple[Box, tuple[slice, ...]]:
+        """What the function sees, maybe beyond the array; and where the block is in it."""
+        seen, inner = [], []
+        for (start, stop), edge, length in zip(box, self.edges, self.shape, strict=True):
+            low, high = start - edge.reach, stop + edge.reach
+            if edge.boundary is None:
+                low, high = max(low, 0), min(high, length)
+            seen.append((low, high))
+            inner.append(slice(start - low, stop - low))
+        return tuple(seen), tuple(inner)
+
+    def _read(self, array: zarr.Array[Any], seen: Box) -> NDArray[Any]:
+        limits = tuple((0, length) for length in self.shape)
+        if clip(seen, limits) == seen:
+            return np.asarray(array[tuple(slice(*span) for span in seen)])
+        places: list[Any] = []
+        for (low, high), edge, length in zip(seen, self.edges, self.shape, strict=True):
+            if edge.boundary == "periodic":
+                places.append(np.arange(low, high) % length)
+            else:
+                places.append(slice(max(low, 0), min(high, length)))
+        values = np.asarray(array.oindex[tuple(places)])
+        for axis, edge in enumerate(self.edges):
+            low, high = seen[axis]
+            values = _padded(values, axis, max(-low, 0), max(high - self.shape[axis], 0), edge)
+        return values
+
+
+def _padded(values: NDArray[Any], axis: int, before: int, after: int, edge: _Edge) -> NDArray[Any]:
+    """Values with what is beyond the ends of the array along one axis."""
+    if edge.boundary in (None, "periodic") or not before + after:
+        return values
+    width = [(0, 0)] * values.ndim
+    width[axis] = before, after
+    if isinstance(edge.boundary, str):
+        return np.pad(values, width, "symmetric" if edge.boundary == "reflect" else "edge")
+    return np.pad(values, width, constant_values=edge.boundary)
+
+
+def _tasks(
+    session: Session, paths: Sequence[str], region: Selection | None, block_bytes: int, cores: int
+) -> list[list[Box]]:
+    """Blocks that share no chunk of any array with each other, some for each task."""
+    grids = [ChunkGrid.of(array_node(session, path)) for path in paths]
+    axes = []
+    for sides in zip(*(grid.axes for grid in grids), strict=True):
+        size = lcm(*(axis.size for axis in sides))
+        if size:
+            size = min(size, max(sides[0].length, 1))
+            axes.append(Axis(sides[0].length, -(-sides[0].length // size), size))
+        elif len({*sides}) == 1:
+            axes.append(sides[0])
         else:
-            target.append(slice(0, full))
-            source.append(slice(0, full * step))
-            groups.append((full, step))
-    return tuple(target), tuple(source), groups
+            raise InvalidInputError(f"the chunks of {', '.join(paths)} differ, and in shape, too")
+    grid = ChunkGrid(tuple(axes), grids[0].names)
+    selection = grid.select(region)
+    largest = max(_open(session, path).dtype.itemsize for path in paths) * grid.largest_chunk()
+    boxes = [
+        clip(grid.elements(box), selection)
+        for box in blocks(grid.chunks(selection), block_bytes // max(largest, 1))
+    ]
+    size = min(max(len(boxes) // (cores * _TASKS_PER_CORE), 1), _BLOCKS_PER_TASK)
+    return [boxes[at : at + size] for at in range(0, len(boxes), size)]
 
 
 def _open(session: Session, path: str) -> zarr.Array[Any]:
+    array_node(session, "/" + path.strip("/"))
     return zarr.open_array(session.store, path=path.strip("/"), mode="r")

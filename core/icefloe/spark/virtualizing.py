@@ -21,6 +21,7 @@ from icefloe.chunk_edits import EditColumns
 from icefloe.errors import IcefloeError, InvalidInputError
 from icefloe.format.chunk_refs import ChunkRefs
 from icefloe.spark.chunk_grid import inside
+from icefloe.spark.context import spark_context
 from icefloe.spark.hdf5_variable import values_of
 from icefloe.spark.options import public_options
 from icefloe.spark.planning import MAX_CHUNKS, Plan, plan_array
@@ -99,7 +100,7 @@ def virtualize(
             together (`unaligned-files`), or no container has a file. The session is as it was.
         NotFoundError: there is no such file.
     """
-    context = spark.sparkContext
+    context = spark_context(spark)
     locations = _locations(session, files)
     if concat_dim is None and len(locations) > 1:
         raise InvalidInputError(f"{len(locations)} files: say along which concat_dim they follow")
