@@ -47,7 +47,7 @@ def submit(given, conf=LOCAL, **environ):
     spark_submit = Path(sys.executable).with_name("spark-submit")
     command = [str(spark_submit), *flags, str(APP), *given]
     return subprocess.run(
-        command, env=environment(**environ), capture_output=True, text=True, timeout=150
+        command, env=environment(**environ), capture_output=True, text=True, timeout=300
     )
 
 
