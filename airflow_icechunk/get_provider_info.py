@@ -43,6 +43,7 @@ def get_provider_info() -> dict[str, Any]:
             "airflow_icechunk.operators.maintenance",
             "airflow_icechunk.operators.repositories",
             "airflow_icechunk.operators.spark",
+            "airflow_icechunk.operators.spark_maintenance",
             "airflow_icechunk.operators.tags",
             "airflow_icechunk.operators.transactions",
         ),

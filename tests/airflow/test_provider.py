@@ -70,6 +70,7 @@ def test_all_that_was_asked_for_is_there():
         "IcechunkRewriteManifestsOperator",
         "IcechunkSensor",
         "IcechunkSetStatusOperator",
+        "IcechunkSparkMaintenanceOperator",
         "IcechunkSparkSubmitOperator",
         "IcechunkTagSensor",
         "IcechunkTrimOpsLogOperator",
