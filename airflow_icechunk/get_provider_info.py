@@ -49,6 +49,10 @@ def get_provider_info() -> dict[str, Any]:
         ),
         "sensors": _modules("airflow_icechunk.sensors.icechunk"),
         "triggers": _modules("airflow_icechunk.triggers.icechunk"),
+        "extra-links": [
+            "airflow_icechunk.links.IcechunkRepositoryLink",
+            "airflow_icechunk.links.IcechunkSnapshotLink",
+        ],
         "asset-uris": [
             {
                 "schemes": ["icechunk"],
@@ -73,6 +77,16 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "float",
                         "example": "60",
                         "default": "30",
+                    },
+                    "ui_task_tab": {
+                        "description": (
+                            "Whether task instances have a tab with the snapshots that they made. "
+                            "Airflow shows it on every task, also on those that make none.\n"
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "boolean",
+                        "example": "False",
+                        "default": "True",
                     },
                 },
             }

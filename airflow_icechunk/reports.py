@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 
 from airflow_icechunk.assets import icechunk_asset
+from airflow_icechunk.links import leave_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,4 +70,5 @@ def report_snapshot(
         elif isinstance(outlet, AssetAlias):
             asset = icechunk_asset(icechunk_conn_id=hook.icechunk_conn_id, branch=branch or "main")
             events[outlet].add(asset, extra=report.as_extra())
+    leave_snapshot(context, hook.icechunk_conn_id, snapshot_id)
     return report

@@ -13,16 +13,17 @@ from airflow.providers.standard.operators.python import PythonOperator
 
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import operator_lineage
+from airflow_icechunk.links import LINKS
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
 from icefloe import ConflictDetector
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from airflow.providers.common.compat.sdk import TaskDecorator
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
     from icefloe import Session
 
@@ -47,6 +48,7 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         **DecoratedOperator.template_fields_renderers,
         "metadata": "json",
     }
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
 
     def __init__(
         self,

@@ -9,12 +9,13 @@ from airflow.sdk import BaseOperator
 
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import operator_lineage
+from airflow_icechunk.links import LINKS
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
     from icefloe import Repository
 
@@ -30,6 +31,7 @@ class IcechunkOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("icechunk_conn_id",)
     template_fields_renderers: ClassVar[dict[str, str]] = {"metadata": "json"}
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
     ui_color = "#dff3fb"
 
     def __init__(

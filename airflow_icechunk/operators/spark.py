@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import time
-from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-
-import icefloe
-from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import operator_lineage
+from airflow_icechunk.links import LINKS
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
+from airflow_icechunk.spark_jobs import IcechunkSparkOperator
 from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from subprocess import Popen
+    from collections.abc import Collection, Mapping, Sequence
 
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.sdk import Context
-
-KILL_GRACE = 5.0
-"""Seconds from asking the processes of a job to stop to making them."""
+    from airflow.sdk import BaseOperatorLink, Context
 
 
-class IcechunkSparkSubmitOperator(SparkSubmitOperator):
+class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
     """Run ``job(spark, session, **job_params)`` on Spark; return the snapshot it staged.
 
     The job writes through the session. When it returns, what it wrote is flushed as a staged
@@ -64,7 +51,7 @@ class IcechunkSparkSubmitOperator(SparkSubmitOperator):
     """
 
     template_fields: Sequence[str] = (
-        *SparkSubmitOperator.template_fields,
+        *IcechunkSparkOperator.template_fields,
         "job",
         "job_params",
         "branch",
@@ -72,9 +59,9 @@ class IcechunkSparkSubmitOperator(SparkSubmitOperator):
         "key",
         "message",
         "metadata",
-        "icechunk_conn_id",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"job_params": "json", "metadata": "json"}
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
 
     def __init__(
         self,
@@ -86,13 +73,9 @@ class IcechunkSparkSubmitOperator(SparkSubmitOperator):
         key: str | None = None,
         message: str = "{{ task.task_id }} of {{ dag.dag_id }}, {{ run_id }}",
         metadata: Mapping[str, Any] | None = None,
-        credentials: str | None = None,
-        icechunk_conn_id: str = IcechunkHook.default_conn_name,
-        conn_id: str = "spark_default",
-        name: str = "icechunk",
         **kwargs: Any,
     ) -> None:
-        super().__init__(conn_id=conn_id, name=name, **kwargs)
+        super().__init__(**kwargs)
         self.job = job
         self.job_params = job_params
         self.branch = branch
@@ -100,13 +83,7 @@ class IcechunkSparkSubmitOperator(SparkSubmitOperator):
         self.key = key
         self.message = message
         self.metadata = metadata
-        self.credentials = credentials
-        self.icechunk_conn_id = icechunk_conn_id
         self._report: SnapshotReport | None = None
-
-    @cached_property
-    def hook(self) -> IcechunkHook:
-        return IcechunkHook(self.icechunk_conn_id)
 
     def execute(self, context: Context) -> str:  # type: ignore[override]
         run = TaskRun.of(context)
@@ -121,23 +98,12 @@ class IcechunkSparkSubmitOperator(SparkSubmitOperator):
         )
         return found
 
-    def on_kill(self) -> None:
-        # The provider kills the JVM alone; the Python driver below it would go on.
-        process = getattr(self._hook, "_submit_sp", None)
-        if process is not None and process.poll() is None:
-            end_process_group(process, KILL_GRACE)
-        super().on_kill()
-
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any | None:
         return operator_lineage(self._report)
 
     def _submit(self, context: Context, run: TaskRun, write_key: str) -> str:
-        # The provider falls back to YARN if there is no such connection; this raises.
-        self.hook.get_connection(self._conn_id)
-        self.application = self.application or driver_program()
-        self.application_args = self._arguments(run, write_key)
         try:
-            super().execute(context)
+            self.run_driver(context, "app.py", self._arguments(run, write_key), key=write_key)
         except Exception:
             # A driver may die after it has written: the repository knows.
             found = self.hook.repository.find_write(write_key)
@@ -145,8 +111,6 @@ class IcechunkSparkSubmitOperator(SparkSubmitOperator):
                 raise
             self.log.warning("the job failed after it had written %s", found, exc_info=True)
             return found
-        finally:
-            self._close_output()
         found = self.hook.repository.find_write(write_key)
         if found is None:
             raise RuntimeError(
@@ -154,55 +118,11 @@ class IcechunkSparkSubmitOperator(SparkSubmitOperator):
             )
         return found
 
-    def _close_output(self) -> None:
-        # The provider leaves the pipe open.
-        process = getattr(self._hook, "_submit_sp", None)
-        if process is not None and process.poll() is not None and process.stdout is not None:
-            process.stdout.close()
-
     def _arguments(self, run: TaskRun, write_key: str) -> list[str]:
-        target = self.hook.target
-        if target.secrets and not self.credentials:
-            self.log.info(
-                "the credentials of %s are not handed to Spark, which has to find its own",
-                self.icechunk_conn_id,
-            )
         start = ["--branch", self.branch]
         if self.base is not None:
             start = ["--base", snapshot_id(self.base)]
-        arguments = ["--job", self.job, "--url", target.url, *start]
+        arguments = ["--job", self.job, *start]
         arguments += ["--write-key", write_key, "--message", self.message]
         arguments += ["--metadata", json.dumps({**(self.metadata or {}), **run.stamp()})]
-        arguments += ["--params", json.dumps(self.job_params or {})]
-        if target.options:
-            arguments += ["--storage-options", json.dumps(target.options)]
-        if self.credentials:
-            arguments += ["--credentials", self.credentials]
-        return arguments
-
-    def _get_hook(self) -> SparkSubmitHook:
-        hook = super()._get_hook()
-        # In a session of their own, the processes of the job can be ended together.
-        hook.submit = partial(hook.submit, start_new_session=True)  # type: ignore[method-assign]
-        return hook
-
-
-def driver_program() -> str:
-    """The file that spark-submit runs."""
-    return str(Path(icefloe.__file__).parent / "spark" / "app.py")
-
-
-def end_process_group(process: Popen[Any], grace: float) -> None:
-    """Ask all processes of a group to stop, and after `grace` seconds make them."""
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal_number)
-        end = time.monotonic() + grace
-        while time.monotonic() < end:
-            # Reaped here, or the group would seem alive.
-            process.poll()
-            try:
-                os.killpg(process.pid, 0)
-            except ProcessLookupError:
-                return
-            time.sleep(0.05)
+        return [*arguments, "--params", json.dumps(self.job_params or {})]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_icechunk import guards
+from airflow_icechunk.links import leave_snapshot
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.staged import snapshot_id as checked
 from airflow_icechunk.staged import staged_ids
@@ -33,7 +34,9 @@ class IcechunkBeginOperator(IcechunkOperator):
         self.branch = branch
 
     def execute(self, context: Context) -> str:
-        return self.hook.branch_head(self.branch)
+        tip = self.hook.branch_head(self.branch)
+        leave_snapshot(context, self.icechunk_conn_id, tip)
+        return tip
 
 
 class IcechunkCommitOperator(IcechunkOperator):

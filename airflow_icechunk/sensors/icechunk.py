@@ -11,13 +11,14 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_icechunk.conditions import ArrayReady, SnapshotArrived, TagExists, describe
 from airflow_icechunk.hooks.icechunk import IcechunkHook
+from airflow_icechunk.links import LINKS, leave_snapshot
 from airflow_icechunk.triggers.icechunk import IcechunkBranchTrigger, IcechunkConditionTrigger
 from icefloe import NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
     from airflow.triggers.base import BaseTrigger
 
     from airflow_icechunk.conditions import Condition
@@ -33,6 +34,7 @@ class IcechunkSensor(BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = ("icechunk_conn_id",)
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
     ui_color = "#dff3fb"
 
     def __init__(
@@ -74,7 +76,7 @@ class IcechunkSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         if not self.deferrable:
-            return super().execute(context)
+            return self._found(context, super().execute(context))
         found = self.poke(context)
         if not found:
             self.defer(
@@ -82,13 +84,17 @@ class IcechunkSensor(BaseSensorOperator):
                 method_name="execute_complete",
                 timeout=timedelta(seconds=self.timeout),
             )
-        return found.xcom_value
+        return self._found(context, found.xcom_value)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on once the trigger fired."""
         told = dict(event)
         if told.pop("status", None) != "success":
             raise RuntimeError(told.get("message", "the trigger failed"))
+        return self._found(context, told)
+
+    def _found(self, context: Context, told: dict[str, Any]) -> dict[str, Any]:
+        leave_snapshot(context, self.icechunk_conn_id, told["snapshot_id"])
         return told
 
 

@@ -221,9 +221,9 @@ def test_a_deferrable_sensor_does_not_defer_if_it_need_not(repo, run):
     assert run(sensor)["tag"] == "v1"
 
 
-def test_a_sensor_goes_on_with_what_the_trigger_tells():
+def test_a_sensor_goes_on_with_what_the_trigger_tells(instance):
     sensor = IcechunkTagSensor(task_id="s", tag="v1")
-    told = sensor.execute_complete({}, {"status": "success", "snapshot_id": "A"})
+    told = sensor.execute_complete({"ti": instance("s")}, {"status": "success", "snapshot_id": "A"})
     assert told == {"snapshot_id": "A"}
     with pytest.raises(RuntimeError, match="not yours"):
         sensor.execute_complete({}, {"status": "error", "message": "not yours"})
