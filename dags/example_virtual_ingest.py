@@ -5,19 +5,17 @@ from pathlib import Path
 
 import zarr
 from airflow.sdk import DAG, task
-from netcdf3 import read_variables
-from zarr.codecs import BytesCodec
 
 import icefloe
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.operators.repositories import IcechunkCreateRepositoryOperator
+from airflow_icechunk.operators.spark import IcechunkSparkSubmitOperator
+from airflow_icechunk.operators.transactions import IcechunkCommitOperator
 from airflow_icechunk.retries import icechunk_default_args
-from airflow_icechunk.task_groups import icechunk_transaction
 
-# One file for each day, named in the order of the days.
+# One file for each day, named in the order of the days. Spark's executors see this folder, too.
 FOLDER = Path(os.environ.get("NETCDF_FOLDER", "/data/netcdf"))
 PREFIX = f"file://{FOLDER}/"
-FILES_PER_TASK = 100
 
 config = icefloe.RepositoryConfig()
 config.set_virtual_chunk_container(
@@ -28,44 +26,32 @@ with DAG(
     "example_virtual_ingest",
     schedule=None,
     catchup=False,
+    # A run adds the files that the one before did not see.
+    max_active_runs=1,
     default_args=icechunk_default_args(),
     tags=["icechunk", "example"],
 ) as dag:
     create = IcechunkCreateRepositoryOperator(task_id="create_repository", config=config)
 
-    @task
-    def list_batches():
-        names = sorted(path.name for path in FOLDER.glob("*.nc"))
-        starts = range(0, len(names), FILES_PER_TASK)
-        return [{"first": at, "names": names[at : at + FILES_PER_TASK]} for at in starts]
+    @task.short_circuit
+    def list_new_files():
+        session = IcechunkHook().get_conn().readonly_session("main")
+        rain = session.node("/rain")
+        known = 0 if rain is None else rain.array.shape[0].array_length
+        return [str(path) for path in sorted(FOLDER.glob("*.nc"))[known:]]
 
-    @task.icechunk(stage=True)
-    def make_array(store, batches):
-        """As large as all files; its chunks are just as the files have them."""
-        days = batches[-1]["first"] + len(batches[-1]["names"])
-        rain = read_variables(FOLDER / batches[0]["names"][0])["rain"]
-        zarr.create_array(
-            store,
-            name="rain",
-            shape=(days, *rain.shape),
-            chunks=(1, *rain.shape),
-            dtype=rain.dtype,
-            serializer=BytesCodec(endian="big"),
-            compressors=None,
-            overwrite=True,
-        )
+    files = list_new_files()
 
-    @task.icechunk(stage=True)
-    def add_files(batch, store):
-        refs = []
-        for day, name in enumerate(batch["names"], batch["first"]):
-            rain = read_variables(FOLDER / name)["rain"]
-            refs.append(
-                icefloe.VirtualChunkSpec([day, 0, 0], PREFIX + name, rain.offset, rain.length)
-            )
-        if refused := store.set_virtual_refs("rain", refs):
-            raise ValueError(f"{len(refused)} files lie outside {PREFIX}")
-        return {"files": len(refs)}
+    # Each file becomes one day of the array; executors find out where their chunks are.
+    refer = IcechunkSparkSubmitOperator(
+        task_id="refer_to_files",
+        job="icefloe.spark:virtualize",
+        job_params={"files": files, "concat_dim": "day"},
+    )
+
+    commit = IcechunkCommitOperator(
+        task_id="commit", snapshot_ids=refer.output, message="NetCDF files of {{ run_id }}"
+    )
 
     @task
     def read_a_value(snapshot_id):
@@ -74,12 +60,5 @@ with DAG(
         store = repo.readonly_session(snapshot_id=snapshot_id).store
         return float(zarr.open_array(store, path="rain", mode="r")[-1, 0, 0])
 
-    batches = list_batches()
-    transaction = icechunk_transaction(
-        prepare=lambda tip: make_array.override(base=tip)(batches=batches),
-        write=lambda base: add_files.override(base=base).expand(batch=batches),
-        message="NetCDF files of {{ run_id }}",
-        audit=read_a_value,
-    )
-    create >> batches
-    create >> transaction.group
+    create >> files
+    read_a_value(commit.output)

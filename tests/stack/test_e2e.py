@@ -18,8 +18,8 @@ import zarr
 from cryptography.fernet import Fernet
 
 import icefloe
-from classic_netcdf import netcdf3
 from icefloe import UpdateKind
+from netcdf_files import save_rain
 from running_stack import DAGS, ROOT, await_true, left_over, private_stack
 from stack import state
 from stack.ports import is_free
@@ -257,7 +257,7 @@ def test_virtual_ingest(running, sampler):
     folder = Path(running.environment["NETCDF_FOLDER"])
     days = [np.arange(6).reshape(2, 3) + 10 * day for day in range(3)]
     for day, rain in enumerate(days):
-        (folder / f"rain-{day}.nc").write_bytes(netcdf3(rain))
+        save_rain(folder / f"rain-{day}.nc", rain)
     storage = use_repository(running, "virtual")
     running.await_success(running.trigger("example_virtual_ingest"))
     trusted = icechunk.Credentials.LocalFileSystemAccess()
