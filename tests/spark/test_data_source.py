@@ -8,7 +8,8 @@ import zarr
 
 from icefloe import PackingConfig, Repository, RepositoryConfig
 from icefloe.spark import IcechunkDataSource, IcechunkSnapshotsDataSource
-from icefloe.spark.reading import ArrayReader, FilteringReader, LongForm
+from icefloe.spark.filtering import FilteringReader
+from icefloe.spark.reading import ArrayReader, LongForm
 from icefloe.splitting import with_rule
 from spark.jobs import create, expected
 from stateful.layout import check_layout

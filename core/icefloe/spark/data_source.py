@@ -1,17 +1,18 @@
 """The data sources `icechunk` (rows of arrays) and `icechunk-snapshots` (a stream of snapshots).
 
-Register them with `spark.dataSource.register`.
+Spark finds them by itself where icefloe is installed: see `pyspark_icechunk`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource
 
 from icefloe.errors import InvalidInputError
-from icefloe.spark.reading import ArrayReader, FilteringReader, LongForm
-from icefloe.spark.row_sink import RowSink, RowStreamSink
+from icefloe.spark.reading import ArrayReader, LongForm
+from icefloe.spark.row_sink import RowSink
 from icefloe.spark.snapshot_stream import SCHEMA, SnapshotStream
 
 if TYPE_CHECKING:
@@ -42,8 +43,13 @@ class IcechunkDataSource(DataSource):
 
     def reader(self, schema: StructType) -> ArrayReader:
         table = LongForm.of(self.options)
-        filters = self.options.get("filters", "true").lower() != "false"
-        return FilteringReader(table) if filters else ArrayReader(table)
+        wanted = self.options.get("filters", "true").lower() != "false"
+        if not (wanted and hasattr(datasource, "Filter")):
+            return ArrayReader(table)
+        # Spark 4.0 has no filters to import.
+        from icefloe.spark.filtering import FilteringReader
+
+        return FilteringReader(table)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
@@ -53,6 +59,13 @@ class IcechunkDataSource(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
+        if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+            raise InvalidInputError(
+                "streams of rows are written by Spark 4.1 or newer", kind="spark-too-old"
+            )
+        # Spark 4.0 has no such writer to import.
+        from icefloe.spark.row_stream_sink import RowStreamSink
+
         return RowStreamSink(dict(self.options))
 
 

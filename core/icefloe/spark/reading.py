@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from icefloe.errors import InvalidInputError
 from icefloe.spark.box_reading import BoxReader
@@ -29,10 +19,9 @@ from icefloe.spark.planning import array_node
 from icefloe.spark.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
-    from pyspark.sql.datasource import Filter
 
     from icefloe.session import Session
     from icefloe.spark.chunk_grid import Box, Span
@@ -41,7 +30,6 @@ if TYPE_CHECKING:
 PARTITION_ELEMENTS = 2**21
 BATCH_ROWS = 100_000
 POSITION = "bigint"
-_END = 2**63
 
 # By numpy's kind and size; unsigned numbers take the next larger type.
 _TYPES = {
@@ -204,75 +192,6 @@ class ArrayReader(DataSourceReader):
             yield from self.table.batches(partition.box)
 
 
-class FilteringReader(ArrayReader):
-    """Leaves out chunks that filters on dimensions rule out; Spark checks the rows that stay."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        session = self.table.source.open()
-        for each in filters:
-            name = getattr(each, "attribute", ("",))[0]
-            if name in self.table.names:
-                axis = self.table.names.index(name)
-                values = self.table.axis_values(session, axis)
-                span = position_bounds(each) if values is None else bounds(each, values)
-                if span is not None:
-                    self.bounds.setdefault(axis, []).append(span)
-        return filters
-
-
-def position_bounds(condition: Filter) -> Span | None:
-    """The positions that may meet a condition; None: it does not say."""
-    match condition:
-        case EqualTo(value=value) | EqualNullSafe(value=value) if value is not None:
-            return value, value + 1
-        case GreaterThan(value=value):
-            return value + 1, _END
-        case GreaterThanOrEqual(value=value):
-            return value, _END
-        case LessThan(value=value):
-            return 0, value
-        case LessThanOrEqual(value=value):
-            return 0, value + 1
-        case In(value=wanted) if wanted and None not in wanted:
-            return min(wanted), max(wanted) + 1
-        case _:
-            return None
-
-
-def bounds(condition: Filter, values: NDArray[Any]) -> Span | None:
-    """From the first to the last of the values that may meet a condition; None: it does not say."""
-    if getattr(condition, "value", None) is None:
-        return None
-    if values.dtype.kind == "f" and bool(np.isnan(values).any()):
-        # Spark orders NaN after all numbers, numpy nowhere.
-        return None
-    met = _met(condition, values)
-    if met is None:
-        return None
-    rows = np.flatnonzero(met)
-    return (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
-
-
-def _met(condition: Filter, values: NDArray[Any]) -> NDArray[np.bool_] | None:
-    match condition:
-        case In(value=wanted):
-            return np.isin(values, [_comparable(value, values) for value in wanted])
-        case EqualTo(value=value) | EqualNullSafe(value=value):
-            compare: np.ufunc = np.equal
-        case GreaterThan(value=value):
-            compare = np.greater
-        case GreaterThanOrEqual(value=value):
-            compare = np.greater_equal
-        case LessThan(value=value):
-            compare = np.less
-        case LessThanOrEqual(value=value):
-            compare = np.less_equal
-        case _:
-            return None
-    met: NDArray[np.bool_] = compare(values, _comparable(value, values))
-    return met
-
-
 def _plain(values: NDArray[Any]) -> NDArray[Any]:
     """Values as Arrow takes them."""
     if values.dtype.kind == "M":
@@ -281,7 +200,3 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
         return values.astype(object)
     native: NDArray[Any] = values.astype(values.dtype.newbyteorder("="), copy=False)
     return native
-
-
-def _comparable(value: Any, values: NDArray[Any]) -> Any:
-    return np.datetime64(value) if values.dtype.kind == "M" else value

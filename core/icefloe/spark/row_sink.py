@@ -16,7 +16,6 @@ import numpy as np
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
@@ -177,7 +176,7 @@ class RowSink(DataSourceArrowWriter):
             open_repository(self.options),
             self.options.get("branch", "main"),
             self.target.array.path,
-            _written(messages),
+            written_rows(messages),
             self.options.get("message", f"write rows to {self.target.array.path}"),
             self.write_key,
         )
@@ -186,33 +185,6 @@ class RowSink(DataSourceArrowWriter):
         """Do nothing: Spark aborts after a commit that landed, too, if its answer was lost."""
 
 
-@dataclass
-class RowStreamSink(DataSourceStreamArrowWriter):
-    """A streaming write: one commit for each batch, whatever is replayed."""
-
-    options: dict[str, str]
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_partition(row_target(self.options), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        written = _written(messages)
-        path = "/" + required(self.options, "array").strip("/")
-        ids = {item.query_id for item in written}
-        if written and (len(ids) != 1 or None in ids):
-            raise InvalidInputError(f"one streaming query has the ids {ids}: it has to have one")
-        publish(
-            open_repository(self.options),
-            self.options.get("branch", "main"),
-            path,
-            written,
-            self.options.get("message", f"write batch {batchId} to {path}"),
-            f"streaming query {ids.pop() if ids else None} batch {batchId} {path}",
-        )
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing, for the reason that `RowSink.abort` gives."""
-
-
-def _written(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenRows]:
+def written_rows(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenRows]:
+    """What tasks that had rows answered."""
     return [message for message in messages if isinstance(message, WrittenRows)]

@@ -8,10 +8,17 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from icefloe.errors import NotFoundError
 from icefloe.spark.options import open_repository
+
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # Before 4.2, Spark asks no source to stop at what is there.
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        pass
+
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +58,10 @@ class SnapshotStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"snapshot_id": None}
         return {"snapshot_id": self._tip()}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        # Before 4.2, Spark says neither.
         return {"snapshot_id": self._target or self._tip()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
