@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import icefloe
 from demo import archive, fields
 from demo.console import in_megabytes
+from demo.following import follow, most_together
 from demo.processes import find_driver
 from demo.runner import AirflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from demo.console import Console
     from demo.layout import Layout
@@ -27,7 +28,10 @@ FIRST_DAYS: Mapping[str, fields.Source] = {
 KILLED = DRIFTED = fields.day_name(1)
 NEW_DAY = fields.day_name(3)
 LAST_DAYS: Mapping[str, fields.Source] = {DRIFTED: "sound", NEW_DAY: "sound"}
-_OVER = {"success", "failed", "up_for_retry", "upstream_failed", "skipped"}
+
+
+class StoryError(Exception):
+    """What a step announces did not come true."""
 
 
 class Story:
@@ -54,7 +58,7 @@ class Story:
     def set_up(self) -> None:
         self.console.step(
             "Start with nothing",
-            "A repository on this disk, Airflow on SQLite in one process, no server.",
+            "A repository on this disk, Airflow on SQLite, Spark on this machine; no server.",
         )
         while not self.airflow.is_ready():
             self.console.working("Airflow starts: database, Dags")
@@ -78,9 +82,10 @@ class Story:
             parallel=True,
         )
         attempts = self._follow(run, "success", self._kill_the_writer)
-        self._keep(run, attempts)
         writers = [each for each in attempts if each.task.endswith("write_day")]
         together = most_together(writers)
+        _expect(together > 1, "no two writers ran at the same time")
+        _expect("killed" in self.summary, f"the writer of {KILLED} was not killed")
         tag = self.repo.lookup_tag("v1")
         self.summary["parallel"] = {"writers_at_once": together}
         self.summary["v1"] = tag
@@ -90,9 +95,9 @@ class Story:
     def react(self, reaction: Run) -> None:
         self.console.step(
             "A sensor reacts",
-            "It waited without a worker, saw the new snapshot, and its Dag derives a climatology.",
+            "It was deferred until the days were on main; now its Dag derives a climatology.",
         )
-        self._keep(reaction, self._follow(reaction, "success"))
+        self._follow(reaction, "success")
         tip = self.repo.lookup_snapshot(self.repo.lookup_branch("main"))
         seconds = archive.reaction_seconds(self.repo)
         self.summary["climatology"] = [{"snapshot": tip.id, **_derived(tip)}]
@@ -118,9 +123,11 @@ class Story:
             "snapshots_per_write_key": archive.most_per_write_key(staged),
             "orphaned_chunk_objects": garbage.chunks_deleted,
             "wrong_values": archive.wrong_values(main, FIRST_DAYS),
-            "commits": sum(1 for _ in self.repo.ancestry(branch="main")) - 1,
         }
         self.summary["killed"] |= found
+        _expect(found["attempts"] > 1, f"Airflow did not try {KILLED} again")
+        _expect(found["snapshots_per_write_key"] == 1, "a write was registered twice")
+        _expect(not found["wrong_values"], "main has values that nobody wrote")
         self.console.fact(
             f"{found['attempts']} attempts at {KILLED}, {found['staged_snapshots']} staged "
             f"snapshots, {found['snapshots_per_write_key']} for each write key"
@@ -147,8 +154,7 @@ class Story:
             {"days": _to_write({NEW_DAY: "broken"}), "tag": "bad", "message": f"{NEW_DAY}"},
             parallel=True,
         )
-        attempts = self._follow(run, "failed")
-        self._keep(run, attempts)
+        self._follow(run, "failed")
         (merged,) = archive.of_run(archive.staged_snapshots(self.repo), run.run_id, "merge")
         published = {each.id for each in self.repo.ancestry(branch="main")}
         staged = self.repo.readonly_session(snapshot_id=merged.id)
@@ -163,6 +169,7 @@ class Story:
             "sensor_still_waits": not waiting.is_over,
         }
         self.summary["bad_day"] = found
+        _expect(not found["is_published"] and not found["main_moved"], "the bad day is on main")
         self.console.fact(
             f"{found['below_180_kelvin']} values below 180 K, the coldest {found['coldest']:.1f} K,"
             f" in {merged.id}"
@@ -187,14 +194,15 @@ class Story:
             },
             parallel=True,
         )
-        self._keep(run, self._follow(run, "success"))
-        self._keep(waiting, self._follow(waiting, "success"))
+        self._follow(run, "success")
+        self._follow(waiting, "success")
         tip = self.repo.lookup_snapshot(self.repo.lookup_branch("main"))
         self.summary["v2"] = self.repo.lookup_tag("v2")
         self.summary["climatology"].append({"snapshot": tip.id, **_derived(tip)})
         main = self.repo.readonly_session("main")
         wrong = archive.wrong_values(main, {**FIRST_DAYS, **LAST_DAYS})
         self.summary["wrong_values"] = wrong
+        _expect(not wrong, "main has values that nobody wrote")
         self.console.fact(f"Tag v2 names {self.summary['v2']}; the climatology followed")
         self.console.fact(
             f"Values of {tip.metadata['days']} days that are not what they should be: {wrong}"
@@ -237,7 +245,7 @@ class Story:
         self.staged = [each for each in staged if each.id not in on_main]
         before = archive.files(self.layout.repo)
         run = self.airflow.start("demo_maintenance", {"older_than": 0, "grace": 0})
-        self._keep(run, self._follow(run, "success"))
+        self._follow(run, "success")
         after = archive.files(self.layout.repo)
         self.gone = {
             each.id
@@ -254,6 +262,7 @@ class Story:
             "moments": [asdict(each) for each in self.moments],
         }
         self.summary["gone"] = sorted(self.gone)
+        _expect(sizes["after"] < sizes["before"], "no space was freed")
         self.console.fact(
             f"{in_megabytes(sizes['before'])} in {len(before)} objects before, "
             f"{in_megabytes(sizes['after'])} in {len(after)} after: "
@@ -294,23 +303,10 @@ class Story:
     def _follow(
         self, run: Run, expected: str, also: Callable[[], None] = lambda: None
     ) -> list[Attempt]:
-        """Show a run until it is over; all its attempts."""
-        told: set[tuple[str, int, int]] = set()
-        attempts: list[Attempt] = []
-        for attempts in self.airflow.watch(run):
-            for each in attempts:
-                key = (each.task, each.map_index, each.number)
-                if each.state in _OVER and key not in told:
-                    told.add(key)
-                    self.console.ended(each)
-            busy = [each.name for each in attempts if each.state in ("running", "queued")]
-            self.console.working(f"{run.dag_id}: {', '.join(busy) or 'scheduling'}")
-            also()
+        """Show a run until it is over, and keep what it was; all its attempts."""
+        attempts = follow(self.airflow, self.console, run, also)
         if run.state != expected:
             raise AirflowError(f"the run of {run.dag_id} ended as {run.state}, not as {expected}")
-        return attempts
-
-    def _keep(self, run: Run, attempts: Iterable[Attempt]) -> None:
         self.summary["runs"].append(
             {
                 "dag_id": run.dag_id,
@@ -319,12 +315,7 @@ class Story:
                 "attempts": [asdict(each) for each in attempts],
             }
         )
-
-
-def most_together(attempts: Iterable[Attempt]) -> int:
-    """How many ran at one time, at most."""
-    spans = [(it.started, it.ended) for it in attempts if it.started and it.ended]
-    return max(sum(start <= at < end for start, end in spans) for at, _ in spans)
+        return attempts
 
 
 def _to_write(days: Mapping[str, fields.Source]) -> list[dict[str, str]]:
@@ -333,6 +324,11 @@ def _to_write(days: Mapping[str, fields.Source]) -> list[dict[str, str]]:
 
 def _derived(snapshot: SnapshotInfo) -> dict[str, Any]:
     return {name: snapshot.metadata[name] for name in ("derived_from", "days")}
+
+
+def _expect(truth: bool, otherwise: str) -> None:
+    if not truth:
+        raise StoryError(otherwise)
 
 
 def _yes(truth: Any) -> str:
