@@ -145,9 +145,9 @@ class ManifestWriter:
         if node.array is None:
             return old
         limits, sizes = grid(node.array), self.sizes(node)
-        stays, cell_of = _untouched(old, limits, sizes, edits)
+        stays, cell_of = untouched(old, limits, sizes, edits)
         if tidy:
-            stays &= _alone(cell_of)
+            stays &= alone_in_cell(cell_of)
         elif not len(edits) and _inside(old, limits):
             return old
         if bool(stays.all()) and not len(edits):
@@ -196,7 +196,7 @@ class ManifestWriter:
         """One manifest for each cell that has references."""
         written: list[_Written] = []
         waiting: list[tuple[tuple[object, ...], _Written, bytes]] = []
-        for cell, rows in _groups(refs.index, sizes):
+        for cell, rows in groups_by_cell(refs.index, sizes):
             part, origin = refs.take(rows).sorted(), np.unique(source[rows])
             ids = tuple(old.object_id[row].tobytes() for row in origin[origin >= 0].tolist())
             key = (node.id, cell, sizes, state, ids)
@@ -226,7 +226,7 @@ class ManifestWriter:
         waiting.clear()
 
 
-def _untouched(
+def untouched(
     old: ManifestRefs, limits: NDArray[np.uint32], sizes: Sizes, edits: EditColumns
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which manifests lie in one cell, inside the grid, with no edit in that cell; and their cell.
@@ -247,7 +247,7 @@ def _inside(old: ManifestRefs, limits: NDArray[np.uint32]) -> bool:
     return known and bool((old.extents[:, :, 1] <= limits).all())
 
 
-def _alone(cell: NDArray[np.int64]) -> NDArray[np.bool_]:
+def alone_in_cell(cell: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows share their cell with no other."""
     if not len(cell) or not cell.shape[1]:
         return np.full(len(cell), len(cell) == 1)
@@ -256,7 +256,7 @@ def _alone(cell: NDArray[np.int64]) -> NDArray[np.bool_]:
     return alone
 
 
-def _groups(
+def groups_by_cell(
     index: NDArray[np.uint32], sizes: Sizes
 ) -> Iterable[tuple[tuple[int, ...], NDArray[np.int64]]]:
     """Each cell with its rows."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from icefloe import config as configuration
 from icefloe.changes import ChangeSet, View
 from icefloe.chunk_edits import EditColumns
 from icefloe.clock import next_time
@@ -20,14 +21,16 @@ from icefloe.repo_update import Attempts, require_online
 from icefloe.session import Publication, Registration, write_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from icefloe.assets import Assets
+    from icefloe.config import RepositoryConfig
     from icefloe.format.ids import NodeId
     from icefloe.format.metadata import Json
-    from icefloe.format.nodes import Node, Nodes
+    from icefloe.format.nodes import ManifestRefs, Node, Nodes
+    from icefloe.format.ragged import Bytes
     from icefloe.format.snapshot import ManifestFiles
     from icefloe.manifest_writing import ManifestWriter
     from icefloe.session import Publisher
@@ -94,15 +97,46 @@ def commit(
 
 def resplit(snapshot: Snapshot, writer: ManifestWriter) -> Content:
     """The snapshot's content with its manifests cut as the configuration says."""
-    ready: dict[NodeId, Node] = {}
+    found: dict[NodeId, ManifestRefs] = {}
     for node in arrays(snapshot):
-        if node.array is None:
-            continue
-        nothing = EditColumns.of({}, len(node.array.shape))
-        manifests = writer.rewrite(node, node.array.manifests, nothing, 0, tidy=True)
-        if manifests is not node.array.manifests:
-            ready[node.id] = replace(node, array=replace(node.array, manifests=manifests))
-    return writer.apply(View(snapshot, ChangeSet()), ready=ready)
+        if node.array is not None:
+            nothing = EditColumns.of({}, len(node.array.shape))
+            manifests = writer.rewrite(node, node.array.manifests, nothing, 0, tidy=True)
+            if manifests is not node.array.manifests:
+                found[node.id] = manifests
+    return with_manifests(snapshot, writer, found)
+
+
+def with_manifests(
+    snapshot: Snapshot,
+    writer: ManifestWriter,
+    manifests: Mapping[NodeId, ManifestRefs],
+    known: Sequence[ManifestFiles] = (),
+) -> Content:
+    """The snapshot's content with other manifests for some arrays.
+
+    Args:
+        snapshot: the tip.
+        writer: wrote them, or chose how others were to cut them.
+        manifests: by the array's id.
+        known: the files of those that the writer did not write itself.
+    """
+    ready = {
+        node.id: replace(node, array=replace(node.array, manifests=manifests[node.id]))
+        for node in arrays(snapshot)
+        if node.array is not None and node.id in manifests
+    }
+    rules = writer.rules
+    content = writer.apply(View(snapshot, ChangeSet()), known, ready)
+    # The splits that were chosen are those of the new manifests.
+    writer.rules = rules
+    return content
+
+
+def split_metadata(config: RepositoryConfig) -> dict[str, Json]:
+    """What a commit that cuts manifests anew says of how, as the official library does."""
+    rules = configuration.splitting_rules(config)
+    return {"__icechunk": {"splitting_config": {"split_sizes": rules}}}
 
 
 def arrays(snapshot: Snapshot, paths: Collection[str] | None = None) -> Iterator[Node]:
@@ -143,8 +177,7 @@ class Repacker:
     def __init__(self, assets: Assets, *, max_chunk_bytes: int, target_bytes: int) -> None:
         self._assets = assets
         self._small = max_chunk_bytes
-        self._target = target_bytes
-        self._moved: dict[tuple[bytes, int, int], tuple[bytes, int]] = {}
+        self._copier = Copier(assets, target_bytes)
         self.summary = RepackSummary(None, 0, 0, 0, 0)
 
     def view(self, snapshot: Snapshot, paths: Collection[str] | None) -> View:
@@ -158,8 +191,7 @@ class Repacker:
             chosen = refs.take(rows)
             if not len(chosen):
                 continue
-            self._copy(chosen)
-            moved = self._relocated(chosen)
+            moved = self._copier.move(chosen)
             view.changes.edits(node).extend(EditColumns.written(moved))
             chunks, size = chunks + len(chosen), size + int(chosen.length.sum())
             objects += len(np.unique(as_keys(chosen.chunk_id)))
@@ -175,9 +207,7 @@ class Repacker:
         for manifest in self._assets.manifests(ids):
             refs = manifest.array(node.id)
             if refs is not None:
-                native = refs.take(refs.kind == RefKind.NATIVE)
-                columns = (native.index, native.chunk_id, native.offset, native.length)
-                parts.append(ChunkRefs.native(*columns))
+                parts.append(native(refs))
         return ChunkRefs.concat(parts)
 
     def _in_small_objects(self, found: list[ChunkRefs]) -> list[NDArray[np.bool_]]:
@@ -186,45 +216,76 @@ class Repacker:
             [np.zeros((0, ChunkId.SIZE), np.uint8), *(it.chunk_id for it in found)]
         )
         lengths = np.concatenate([np.zeros(0, np.uint64), *(refs.length for refs in found)])
-        _, codes = np.unique(as_keys(ids), return_inverse=True)
-        sizes = np.bincount(codes, lengths.astype(np.float64))
-        small = sizes[codes] < self._small if len(codes) else np.zeros(0, np.bool_)
-        if len(np.unique(codes[small])) < 2:
+        small = in_small_objects(ids, lengths, self._small)
+        if len(np.unique(as_keys(ids[small]))) < MIN_OBJECTS:
             small[:] = False
         cuts = np.cumsum([len(refs) for refs in found])[:-1]
         return list(np.split(small, cuts))
 
-    def _copy(self, refs: ChunkRefs) -> None:
-        """Copy the bytes of chunks into packs, those that were copied before left out."""
-        keys = _keys(refs)
-        fresh = [row for row, key in enumerate(keys) if key not in self._moved]
-        batch: list[int] = []
-        waiting = 0
-        for row in fresh:
-            batch.append(row)
-            waiting += int(refs.length[row])
-            if waiting >= self._target:
-                self._write_pack(keys, batch)
-                batch, waiting = [], 0
-        self._write_pack(keys, batch)
 
-    def _write_pack(self, keys: list[tuple[bytes, int, int]], rows: list[int]) -> None:
-        if not rows:
-            return
-        ranges = [(f"chunks/{ChunkId(keys[row][0])}", *keys[row][1:]) for row in rows]
-        parts = self._assets.storage.get_ranges(ranges)
-        pack = ChunkId.random()
-        self._assets.put_chunks([(pack, b"".join(parts))])
-        offset = 0
-        for row, part in zip(rows, parts, strict=True):
-            self._moved[keys[row]] = pack.raw, offset
-            offset += len(part)
+MIN_OBJECTS = 2
+"""Fewer than these cannot be packed together."""
 
-    def _relocated(self, refs: ChunkRefs) -> ChunkRefs:
+
+def native(refs: ChunkRefs) -> ChunkRefs:
+    """The references to native chunks, without what they say of other kinds."""
+    found = refs.take(refs.kind == RefKind.NATIVE)
+    return ChunkRefs.native(found.index, found.chunk_id, found.offset, found.length)
+
+
+def in_small_objects(ids: Bytes, lengths: NDArray[np.uint64], limit: int) -> NDArray[np.bool_]:
+    """Which references are to objects of which less than `limit` bytes are in use."""
+    if not len(ids):
+        return np.zeros(0, np.bool_)
+    _, codes = np.unique(as_keys(ids), return_inverse=True)
+    sizes = np.bincount(codes, lengths.astype(np.float64))
+    small: NDArray[np.bool_] = sizes[codes] < limit
+    return small
+
+
+class Copier:
+    """Copies chunks into packs, each chunk once."""
+
+    def __init__(self, assets: Assets, target_bytes: int) -> None:
+        self._assets = assets
+        self._target = target_bytes
+        self._moved: dict[tuple[bytes, int, int], tuple[bytes, int]] = {}
+        self.packs = 0
+        """How many were written."""
+
+    def move(self, refs: ChunkRefs) -> ChunkRefs:
+        """References to native chunks, to where they are now."""
+        self._copy(refs)
         places = [self._moved[key] for key in _keys(refs)]
         ids = np.frombuffer(b"".join(pack for pack, _ in places), np.uint8)
         offsets = np.array([offset for _, offset in places], np.uint64)
         return ChunkRefs.native(refs.index, ids.reshape(-1, 12), offsets, refs.length)
+
+    def _copy(self, refs: ChunkRefs) -> None:
+        """Copy those that were not copied before."""
+        fresh = [key for key in dict.fromkeys(_keys(refs)) if key not in self._moved]
+        batch: list[tuple[bytes, int, int]] = []
+        waiting = 0
+        for key in fresh:
+            batch.append(key)
+            waiting += key[2]
+            if waiting >= self._target:
+                self._write_pack(batch)
+                batch, waiting = [], 0
+        self._write_pack(batch)
+
+    def _write_pack(self, keys: list[tuple[bytes, int, int]]) -> None:
+        if not keys:
+            return
+        ranges = [(f"chunks/{ChunkId(key[0])}", *key[1:]) for key in keys]
+        parts = self._assets.storage.get_ranges(ranges)
+        pack = ChunkId.random()
+        self._assets.put_chunks([(pack, b"".join(parts))])
+        self.packs += 1
+        offset = 0
+        for key, part in zip(keys, parts, strict=True):
+            self._moved[key] = pack.raw, offset
+            offset += len(part)
 
 
 def _keys(refs: ChunkRefs) -> list[tuple[bytes, int, int]]:

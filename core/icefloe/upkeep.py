@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from icefloe import config as configuration
 from icefloe import maintenance, rewriting
 from icefloe.format.ids import SnapshotId
 from icefloe.manifest_writing import ManifestWriter
@@ -169,14 +168,12 @@ class Upkeep(RepoObject):
         Values stay as they are, and manifests that fit already are kept.
         """
         writer = ManifestWriter(self._assets, self._config)
-        rules = configuration.splitting_rules(self._config)
-        said: dict[str, Json] = {"__icechunk": {"splitting_config": {"split_sizes": rules}}}
         return rewriting.commit(
             self._assets,
             self,
             branch,
             message,
-            {**(metadata or {}), **said},
+            {**(metadata or {}), **rewriting.split_metadata(self._config)},
             rewriter=lambda tip: rewriting.resplit(tip, writer),
             writer=writer,
             amend=commit_method == "amend",

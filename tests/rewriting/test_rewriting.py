@@ -101,6 +101,19 @@ def test_manifests_are_cut_as_the_configuration_says_and_kept_where_they_fit(pat
     check(path)
 
 
+def test_a_split_that_is_chosen_is_kept_for_all_clients(path):
+    repo = Repository.open(path, config=RepositoryConfig(automatic_split=10))
+    repo.rewrite_manifests("cut", branch="main")
+    kept = manifests(repo)
+    assert len(kept) == 6
+    Repository.open(path).rewrite_manifests("again", branch="main")
+    assert manifests(repo) == kept
+    with official(path).transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="small")[0] = VALUES["small"][0]
+    assert len(manifests(repo) & kept) == 5
+    check(path)
+
+
 def test_amending_replaces_the_tip_and_keeps_its_log(path):
     before = [it.id for it in Repository.open(path).ancestry(branch="main")]
     repo = Repository.open(path, config=split(10))

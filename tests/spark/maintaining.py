@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import psutil
+import zarr
 
 from icefloe.storage import DeleteResult, open_storage
 from maintenance.histories import official
@@ -116,3 +117,12 @@ class Stubborn(Interfering):
     def act(self, call, keys, **named):
         result = call(keys[1:])
         return DeleteResult(result.deleted, {keys[0]: "no"})
+
+
+class Writing(Interfering):
+    """Somebody commits to the array `small`."""
+
+    def act(self, call, *arguments, **named):
+        with official(self._path).transaction("main", message="rival") as store:
+            zarr.open_array(store, path="small")[3] = -1
+        return call(*arguments, **named)

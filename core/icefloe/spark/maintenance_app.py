@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from icefloe.errors import InvalidInputError
 from icefloe.job_reports import find_report, store_report
 from icefloe.repository import Repository
+from icefloe.spark import maintain
 from icefloe.spark.app import checked, json_object, storage_options
 from icefloe.spark.options import import_function
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; its exit code."""
     arguments = _parser().parse_args(argv)
+    _check(arguments.task, arguments.params)
     repo = Repository.open(
         arguments.url, arguments.storage_options, credentials=arguments.credentials
     )
@@ -72,28 +74,28 @@ def _run(repo: Repository, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _collect(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
-    cutoff = _time(_taken(params, "delete_object_older_than"))
+    cutoff = _time(params.pop("delete_object_older_than"))
     if "safety_floor_seconds" in params:
         params["safety_floor"] = timedelta(seconds=params.pop("safety_floor_seconds"))
-    return asdict(repo.garbage_collect(cutoff, **params))
+    return asdict(maintain.garbage_collect(spark, repo, cutoff, **params))
 
 
 def _verify(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
-    findings = repo.verify(**params)
+    findings = maintain.verify(spark, repo, **params)
     errors = sum(finding.severity == "error" for finding in findings)
     return {"errors": errors, "findings": [asdict(finding) for finding in findings]}
 
 
 def _stats(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
-    return {"stats": [asdict(row) for row in repo.chunk_storage_stats(**params)]}
+    return {"stats": [asdict(row) for row in maintain.stats(spark, repo, **params)]}
 
 
 def _rewrite(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
-    return {"snapshot_id": repo.rewrite_manifests(**params)}
+    return {"snapshot_id": maintain.rewrite_manifests(spark, repo, **params)}
 
 
 def _repack(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
-    return asdict(repo.repack(**params))
+    return asdict(maintain.repack(spark, repo, **params))
 
 
 TASKS: dict[str, Task] = {
@@ -103,12 +105,25 @@ TASKS: dict[str, Task] = {
     "rewrite_manifests": _rewrite,
     "repack": _repack,
 }
+PARAMETERS = {
+    "garbage_collect": (
+        {"delete_object_older_than"},
+        {"dry_run", "force", "safety_floor_seconds", "staging"},
+    ),
+    "verify": (set[str](), {"level", "limit", "staging"}),
+    "stats": (set[str](), {"by", "staging"}),
+    "rewrite_manifests": ({"message", "branch"}, {"metadata", "commit_method"}),
+    "repack": ({"branch"}, {"arrays", "message", "metadata", "staging"}),
+}
+"""Those that a task needs, and those that it takes."""
 
 
-def _taken(params: dict[str, Any], name: str) -> Any:
-    if name not in params:
-        raise InvalidInputError(f"the parameter {name!r} is missing", kind="missing-parameter")
-    return params.pop(name)
+def _check(task: str, params: dict[str, Any]) -> None:
+    needed, taken = PARAMETERS[task]
+    for name in sorted(needed - params.keys()):
+        raise InvalidInputError(f"{task} needs the parameter {name!r}", kind="missing-parameter")
+    for name in sorted(params.keys() - needed - taken):
+        raise InvalidInputError(f"{task} has no parameter {name!r}", kind="unknown-parameter")
 
 
 def _time(text: str) -> datetime:

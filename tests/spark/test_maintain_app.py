@@ -1,0 +1,128 @@
+"""The driver program for maintenance, and the examples of its page."""
+
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import icechunk
+import pytest
+import zarr
+
+import icefloe
+from icefloe import PackingConfig, Repository, RepositoryConfig
+from icefloe.errors import InvalidInputError
+from icefloe.job_reports import find_report, store_report
+from icefloe.spark import maintenance_app as app
+from spark.test_app import LOCAL, environment
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark-maintenance.md"
+KEY = "weekly 2026-11-18"
+
+
+@pytest.fixture
+def repo(tmp_path):
+    config = RepositoryConfig(inline_chunk_threshold_bytes=0, packing=PackingConfig(enabled=False))
+    repo = Repository.create(tmp_path / "repo", config=config)
+    for value in (1, 2):
+        with repo.transaction("main", message=f"{value}") as store:
+            array = zarr.create_array(
+                store, name="a", shape=(20,), chunks=(5,), dtype="f8", overwrite=True
+            )
+            array[:] = value
+    return repo
+
+
+def arguments(repo, task, params, key=KEY, **more):
+    given = {"task": task, "url": repo.storage.url, "report-key": key, "params": json.dumps(params)}
+    return [text for name, value in (given | more).items() for text in (f"--{name}", str(value))]
+
+
+@pytest.mark.parametrize(
+    "deployed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["main", "spark-submit"]
+)
+def test_every_task_is_reported(repo, deployed, spark, monkeypatch):
+    """On one session, which the program would stop; and each in a program of its own."""
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    soon = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    collect = {"delete_object_older_than": soon, "force": True}
+    tasks = {
+        "stats": ({"by": "array"}, lambda it: it["stats"][0]["native_bytes"] > 0),
+        "repack": ({"branch": "main"}, lambda it: it["chunks"] == 4),
+        "rewrite_manifests": (
+            {"message": "cut", "branch": "main"},
+            lambda it: it["snapshot_id"] == repo.lookup_branch("main"),
+        ),
+        "garbage_collect": (collect, lambda it: it["objects_listed"] > 0 and not it["dry_run"]),
+        "verify": ({"level": "objects"}, lambda it: it == {"errors": 0, "findings": []}),
+    }
+    for task, (params, expected) in tasks.items():
+        given = arguments(repo, task, params, key=task)
+        if deployed:
+            done = submit(given)
+            assert done.returncode == 0, done.stderr[-4000:]
+        else:
+            assert app.main(given) == 0
+        report = find_report(repo.storage, task)
+        assert report["task"] == report["report_key"] == task
+        assert report["started_at"] < report["finished_at"]
+        assert expected(report["result"]), report
+    official = icechunk.Repository.open(
+        icechunk.local_filesystem_storage(repo.storage.url.removeprefix("file://"))
+    )
+    store = official.readonly_session("main").store
+    assert (zarr.open_array(store, path="a", mode="r")[:] == 2).all()
+
+
+def submit(given):
+    flags = [text for name, value in LOCAL.items() for text in ("--conf", f"{name}={value}")]
+    spark_submit = Path(sys.executable).with_name("spark-submit")
+    command = [str(spark_submit), *flags, app.__file__, *given]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=150)
+
+
+def test_a_key_that_has_a_report_is_not_run_again(repo, capsys, monkeypatch):
+    monkeypatch.setattr(app, "TASKS", dict.fromkeys(app.TASKS))
+    store_report(repo.storage, KEY, {"task": "verify", "result": {}})
+    assert app.main(arguments(repo, "verify", {})) == 0
+    assert json.loads(capsys.readouterr().out) == {"task": "verify", "result": {}}
+
+
+def test_a_task_that_fails_reports_nothing(repo, spark, monkeypatch):
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    young = datetime.now(UTC).isoformat()
+    wrong = {
+        "force=True": ("garbage_collect", {"delete_object_older_than": young}),
+        "offset": ("garbage_collect", {"delete_object_older_than": "2026-11-18T00:00:00"}),
+        "not a time": ("garbage_collect", {"delete_object_older_than": "yesterday"}),
+        "needs the parameter": ("garbage_collect", {}),
+        "colour": ("verify", {"level": "colour"}),
+        "parameter 'colour'": ("repack", {"branch": "main", "colour": 1}),
+    }
+    for message, (task, params) in wrong.items():
+        with pytest.raises(InvalidInputError, match=message):
+            app.main(arguments(repo, task, params))
+    assert find_report(repo.storage, KEY) is None
+
+
+def test_secrets_are_refused_by_name_only(repo, capsys):
+    options = json.dumps({"secret": "hunter2"})
+    with pytest.raises(SystemExit):
+        app.main(arguments(repo, "verify", {}, **{"storage-options": options}))
+    told = capsys.readouterr().err
+    assert "secret may be secret" in told
+    assert "hunter2" not in told
+
+
+def test_every_example_of_the_page_runs(repo, spark):
+    store_report(repo.storage, KEY, {"task": "verify", "finished_at": "now", "result": {}})
+    blocks = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 5
+    names: dict[str, object] = {}
+    for block in blocks:
+        block = block.replace("s3://bucket/era5", repo.storage.url)
+        exec(compile(block, PAGE.name, "exec"), names)
+    assert find_report(repo.storage, KEY) is None
+    assert icefloe.Repository.open(repo.storage).verify("data") == []
