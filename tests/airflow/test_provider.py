@@ -21,12 +21,15 @@ import icefloe
 from airflow_icechunk import lineage
 from airflow_icechunk.assets import icechunk_asset, icechunk_uri
 from airflow_icechunk.conditions import TagExists, describe
+from airflow_icechunk.decorators.icechunk import IcechunkDecoratedOperator, icechunk_task
+from airflow_icechunk.events import snapshot_id_from_event
 from airflow_icechunk.get_provider_info import get_provider_info
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.operators.spark import IcechunkSparkSubmitOperator
 from airflow_icechunk.operators.tags import IcechunkCreateTagOperator
 from airflow_icechunk.retries import RULES, icechunk_default_args, icechunk_retry_policy
 from airflow_icechunk.sensors.icechunk import IcechunkTagSensor
+from airflow_icechunk.task_groups import icechunk_transaction
 from airflow_icechunk.task_runs import TaskRun
 from airflow_icechunk.triggers.icechunk import IcechunkBranchTrigger, IcechunkConditionTrigger
 
@@ -120,6 +123,7 @@ def arguments_of(kind):
     given = {"task_id": "t"}
     values = {"branch": "b", "tag": "v", "snapshot_id": "S", "snapshot_ids": ["S"], "path": "/a"}
     values |= {"job": "m:f", "status": "online", "older_than": timedelta(1)}
+    values |= {"maintenance": "verify"}
     for name, parameter in inspect.signature(kind.__init__).parameters.items():
         if parameter.default is inspect.Parameter.empty and name in values:
             given[name] = values[name]
@@ -146,9 +150,7 @@ def test_a_task_can_be_built_and_has_its_template_fields_without_any_connection(
 def test_template_fields_are_assigned_as_they_are(kind):
     """Templates are rendered after the constructor, which must not look at them."""
     marks = {
-        name: f"{{{{ {name} }}}}"
-        for name in inspect.signature(kind.__init__).parameters
-        if name in kind.template_fields
+        name: f"{{{{ {name} }}}}" for name in own_arguments(kind) if name in kind.template_fields
     }
     task = kind(**{**arguments_of(kind), **marks})
     for name, mark in marks.items():
@@ -161,14 +163,57 @@ def test_arguments_are_keyword_only_and_documented_where_users_look(kind):
     page = DOCS.read_text()
     if kind.__name__ != "IcechunkSensor":
         assert f"`{kind.__name__}`" in page or f"{kind.__name__}(" in page
-    for name, parameter in inspect.signature(kind.__init__).parameters.items():
-        if name in ("self", "kwargs"):
-            continue
+    for name, parameter in own_arguments(kind).items():
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, name
         assert f":param {name}:" in text, name
         assert (name in kind.template_fields) == bool(
             re.search(rf":param {name}:(?:(?!:param).)*\(templated\)", text, re.DOTALL)
         ), name
+
+
+def own_arguments(kind):
+    """What the constructors take that this provider wrote: of the class and of its bases."""
+    found = {}
+    for each in kind.__mro__:
+        if each.__module__.startswith("airflow_icechunk") and "__init__" in vars(each):
+            found |= inspect.signature(each.__init__).parameters
+    return {name: found[name] for name in found if name not in ("self", "kwargs")}
+
+
+def described(text):
+    return [*re.findall(r":param (\w+):", inspect.cleandoc(text))]
+
+
+@pytest.mark.parametrize(
+    ("function", "text", "hidden"),
+    [
+        (IcechunkHook.__init__, IcechunkHook.__doc__, ()),
+        (IcechunkBranchTrigger.__init__, IcechunkBranchTrigger.__doc__, ()),
+        (IcechunkConditionTrigger.__init__, IcechunkConditionTrigger.__doc__, ()),
+        # Airflow passes them on from the call of the function.
+        (IcechunkDecoratedOperator.__init__, icechunk_task.__doc__, ("op_args", "op_kwargs")),
+        (icechunk_transaction, icechunk_transaction.__doc__, ()),
+        (icechunk_asset, icechunk_asset.__doc__, ()),
+        (icechunk_default_args, icechunk_default_args.__doc__, ()),
+        (snapshot_id_from_event, snapshot_id_from_event.__doc__, ()),
+    ],
+    ids=lambda value: getattr(value, "__qualname__", ""),
+)
+def test_every_argument_of_what_is_no_task_is_described_and_no_other(function, text, hidden):
+    taken = {*inspect.signature(function).parameters} - {"self", "kwargs", *hidden}
+    assert {*described(text)} - {"kwargs"} == taken
+
+
+@pytest.mark.parametrize("kind", TASKS, **by_name)
+def test_no_argument_is_described_that_a_task_does_not_take(kind):
+    assert {*described(kind.__doc__)} - {"kwargs"} <= {*own_arguments(kind)}
+
+
+@pytest.mark.parametrize("kind", TASKS, **by_name)
+def test_every_argument_is_in_the_documentation(kind):
+    page = DOCS.read_text()
+    named = {*re.findall(r"`(\w+)(?:=[^`]*)?`", page), *re.findall(r"\b(\w+)=", page)}
+    assert {*own_arguments(kind)} - named == set()
 
 
 def test_sensors_are_deferrable_if_the_configuration_says_so():

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 
-from airflow_icechunk.operators.spark import IcechunkSparkSubmitOperator, driver_program
+from airflow_icechunk.operators.spark import IcechunkSparkSubmitOperator
+from airflow_icechunk.spark_jobs import driver_program
 
 SPARK_SUBMIT = """#!{python}
 import argparse, json, os, subprocess, sys, time

@@ -15,7 +15,7 @@ import psutil
 import psycopg
 import pytest
 import zarr
-from cryptography.fernet import Fernet
+from cryptography.fernet import Fernet, InvalidToken
 
 import icefloe
 from icefloe import UpdateKind
@@ -79,14 +79,18 @@ def database(stack):
 
 
 def triggers(stack):
-    """The arguments of all triggers in the database, by id, decrypted."""
-    key = Fernet(stack.keys["fernet_key"])
+    """The arguments of all triggers in the database, by id."""
     with database(stack) as connection:
         rows = connection.execute("SELECT id, classpath, kwargs FROM trigger").fetchall()
-    return {
-        number: (classpath, key.decrypt(kwargs.encode()).decode())
-        for number, classpath, kwargs in rows
-    }
+    return {number: (path, in_clear(kwargs, stack)) for number, path, kwargs in rows}
+
+
+def in_clear(kwargs, stack):
+    """Airflow encrypts the arguments of some triggers."""
+    try:
+        return Fernet(stack.keys["fernet_key"]).decrypt(kwargs.encode()).decode()
+    except InvalidToken:
+        return kwargs
 
 
 @pytest.fixture(scope="module")
@@ -276,8 +280,10 @@ def test_every_example_was_run(running):
 
 
 def test_a_spark_task_that_is_killed_is_retried_and_finds_what_its_driver_wrote(running, sampler):
-    repo = own_repository(running, "daily")
-    use_repository(running, "daily")
+    repo = own_repository(running, "killed")
+    use_repository(running, "killed")
+    with repo.transaction("main", message="Arrays") as store:
+        zarr.create_array(store, name="field", shape=(10, 5), chunks=(1, 5), dtype="f4")
     folder = running.folder.parent / "gates"
     folder.mkdir()
     run = running.trigger("check_kill", conf={"folder": str(folder)})
@@ -286,7 +292,6 @@ def test_a_spark_task_that_is_killed_is_retried_and_finds_what_its_driver_wrote(
     driver = psutil.Process(int(began.read_text()))
     jvm, task, *_ = driver.parents()
     assert "java" in jvm.name()
-    before = {u.updated_at for u in repo.ops_log()}
     os.kill(task.pid, signal.SIGKILL)
     (folder / "go-1").touch()
     driver.wait(100)
@@ -298,7 +303,7 @@ def test_a_spark_task_that_is_killed_is_retried_and_finds_what_its_driver_wrote(
     staged = [
         str(update.new_snap_id)
         for update in repo.ops_log()
-        if update.kind == UpdateKind.NEW_DETACHED_SNAPSHOT and update.updated_at not in before
+        if update.kind == UpdateKind.NEW_DETACHED_SNAPSHOT
     ]
     assert staged == [running.result(run, "write")]
     assert repo.lookup_snapshot(staged[0]).metadata["airflow.dag_id"] == "check_kill"

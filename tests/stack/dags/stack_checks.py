@@ -14,7 +14,11 @@ from airflow_icechunk.sensors.icechunk import IcechunkTagSensor
 
 HERE = Path(__file__).parent
 # What Spark knows of an application is kept, to be searched for secrets.
-EVENTS = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": str(HERE / "events")}
+EVENTS = {
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.dir": str(HERE / "events"),
+}
 
 with DAG("check_components", schedule=None):
     create = IcechunkCreateRepositoryOperator(task_id="create_repository")
