@@ -196,7 +196,7 @@ class ChunkRefs:
 
     def is_sorted(self) -> bool:
         """Whether rows ascend strictly by index, as files need them."""
-        return len(self) < 2 or bool(_ascends(self.index).all())
+        return is_ascending(self.index)
 
     def sorted(self) -> ChunkRefs:
         """The rows by ascending index.
@@ -268,6 +268,11 @@ def sort_order(index: NDArray[np.uint32]) -> Ints:
     if index.shape[1] == 0:
         return np.arange(len(index), dtype=np.int64)
     return np.lexsort(index.T[::-1])
+
+
+def is_ascending(index: NDArray[np.uint32]) -> bool:
+    """Whether rows of (n, dimensions) coordinates ascend strictly."""
+    return len(index) < 2 or bool(_ascends(index).all())
 
 
 def _ascends(index: NDArray[np.uint32]) -> NDArray[np.bool_]:

@@ -100,7 +100,9 @@ class Ragged:
         width = values[:1].nbytes if len(values) else 0
         count = len(values)
         data = values.reshape(-1).view(np.uint8)
-        return cls(data, np.arange(count, dtype=np.int64) * width, np.full(count, width, np.int64))
+        start = np.arange(count, dtype=np.int64)
+        start *= width
+        return cls(data, start, np.broadcast_to(np.int64(width), count))
 
     @classmethod
     def absent(cls, count: int) -> Self:
@@ -108,6 +110,8 @@ class Ragged:
 
     @classmethod
     def concat(cls, columns: Sequence[Ragged]) -> Self:
+        if len(columns) == 1:
+            return cls(columns[0].data, columns[0].start, columns[0].length)
         shifts = starts(np.array([len(column.data) for column in columns], np.int64))
         return cls(
             np.concatenate([np.zeros(0, np.uint8), *(column.data for column in columns)]),

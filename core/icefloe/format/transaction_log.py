@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe.format import header, wire
-from icefloe.format.chunk_refs import sort_order
+from icefloe.format.chunk_refs import is_ascending, sort_order
 from icefloe.format.ids import NodeId, SnapshotId
 from icefloe.format.paths import segment_key
 from icefloe.format.ragged import Ragged, starts
@@ -81,10 +81,11 @@ class TransactionLog:
 
 def union_of_coordinates(parts: Iterable[NDArray[np.uint32]]) -> NDArray[np.uint32]:
     """All rows of the parts, sorted, each once."""
-    rows = np.concatenate(list(parts))
-    rows = rows[sort_order(rows)]
-    if len(rows) < 2:
+    given = list(parts)
+    rows = given[0] if len(given) == 1 else np.concatenate(given)
+    if is_ascending(rows):
         return rows
+    rows = rows[sort_order(rows)]
     keep = np.ones(len(rows), np.bool_)
     keep[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     return rows[keep]

@@ -207,7 +207,11 @@ class _Writer:
         for pattern, chosen in rows_by_value(_patterns(slotted, rows.count)):
             parts = [part for bit, part in enumerate(slotted) if pattern >> bit & 1]
             records = self._records(chosen, parts, rows.table.slots, len(position[chosen]))
-            position[chosen] = records.position
+            if isinstance(chosen, slice):
+                # All tables have one shape; a second copy of their positions would be large.
+                position = records.position
+            else:
+                position[chosen] = records.position
             shapes.append(records)
         targets = {part.field.slot: self._targets(part) for part in slotted if part.is_offset}
         for records in shapes:
@@ -316,9 +320,13 @@ class _Writer:
         def work(block: Bytes) -> None:
             words = block.view("<u4")
             words[at[is_filled] >> 2] = count[is_filled]
+            # In place: at its peak, a commit holds these numbers for every chunk that changed.
             slot = np.repeat(at + 4 - 4 * starts(count), count)
-            slot += 4 * np.arange(len(target), dtype=np.int64)
-            words[slot >> 2] = target - (start + slot)
+            slot += np.arange(0, 4 * len(target), 4, dtype=np.int64)
+            offset = target - slot
+            offset -= start
+            slot >>= 2
+            words[slot] = offset
 
         self.fill(start, int(size.sum()), work)
         return np.where(column.count < 0, -1, np.where(is_filled, start + at, empty))

@@ -59,11 +59,10 @@ class WrittenRegion:
         shape = [last - first for first, last in self.box]
         bits = np.frombuffer(zlib.decompress(self.changed), np.uint8)
         rows = np.flatnonzero(np.unpackbits(bits, count=int(np.prod(shape, dtype=np.int64))))
-        if not shape:
-            return np.zeros((len(rows), 0), np.uint32)
-        low = np.array([first for first, _ in self.box])
-        places: NDArray[np.int64] = np.stack(np.unravel_index(rows, shape), axis=1) + low
-        return places.astype(np.uint32)
+        places = np.zeros((len(rows), len(shape)), np.uint32)
+        for axis, at in enumerate(np.unravel_index(rows, shape) if shape else ()):
+            places[:, axis] = at + self.box[axis][0]
+        return places
 
 
 def base_refs(session: Session, path: str, box: Box, read: ReadManifest | None = None) -> ChunkRefs:
