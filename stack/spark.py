@@ -34,8 +34,9 @@ def spark_environment(layout: Layout) -> dict[str, str]:
         "SPARK_NO_DAEMONIZE": "1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # Else Spark moves to another port, without a word, if one is taken.
-        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.port.maxRetries=0",
+        # Else Spark moves to another port, without a word, if one is taken; and the master's REST
+        # server, which nobody uses here, wants port 6066.
+        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.port.maxRetries=0 -Dspark.master.rest.enabled=false",
     }
 
 
