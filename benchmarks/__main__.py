@@ -1,4 +1,7 @@
-"""Run benchmarks: `python -m benchmarks [NAME ...] [--check] [--json FILE]`; all without a name."""
+"""Run benchmarks: `python -m benchmarks [NAME ...] [--check] [--json FILE]`.
+
+Without a name, all but the one of Spark, which takes a quarter of an hour.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,15 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks import garbage_collection, metadata_files
+from benchmarks import garbage_collection, metadata_files, spark_scaling
 from benchmarks.report import table
 
-SUITES = {"metadata": metadata_files.run, "gc": garbage_collection.run}
+USUAL = ("metadata", "gc")
+SUITES = {
+    "metadata": metadata_files.run,
+    "gc": garbage_collection.run,
+    "spark": spark_scaling.run,
+}
 
 
 def main() -> int:
@@ -21,7 +29,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - SUITES.keys():
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
-    names = arguments.names or SUITES
+    names = arguments.names or USUAL
     results = [item for name in names for item in SUITES[name]()]
     print(table(results))
     if arguments.json:
