@@ -18,14 +18,14 @@ class Interfering:
     The first one of all processes: a marker beside the repository tells the others.
     """
 
-    def __init__(self, path, verb, prefix, after=None):
+    def __init__(self, path, verb, prefix, after=()):
         """Wait for a call.
 
         Args:
             path: of the repository.
             verb: the call.
             prefix: of its key, or of the first of its keys.
-            after: a file that must be gone first.
+            after: files that must be gone first.
         """
         self._arguments = str(path), verb, prefix, after
         self._path = Path(path)
@@ -52,8 +52,7 @@ class Interfering:
         return self._path.with_name(f"{self._path.name}.{self._arguments[1]}")
 
     def _is_first(self):
-        after = self._arguments[3]
-        if after is not None and (self._path / after).exists():
+        if any((self._path / name).exists() for name in self._arguments[3]):
             return False
         try:
             os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))

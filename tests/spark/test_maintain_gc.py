@@ -144,11 +144,11 @@ def test_nothing_is_deleted_if_a_live_manifest_is_missing_or_damaged(spark, dama
 
 
 def garbage_of(copies, cutoff, folder):
-    """One of the files that a collection deletes."""
+    """The files that a collection deletes."""
     path = copies()
     before = files(path)
     garbage_collect(assets(path), cutoff, force=True)
-    return min(name for name in before - files(path) if name.startswith(folder))
+    return sorted(name for name in before - files(path) if name.startswith(folder))
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_commit_between_mark_and_sweep_keeps_the_old_chunk_it_needs(
     if moment == "the driver looks again":
         storage = Waking(path, "delete", "manifests/")
     else:
-        # Its manifests are gone, and so the driver has looked for the last time.
+        # All manifests that had to go are gone, so the driver has looked for the last time.
         gone = garbage_of(copies, cutoff, "manifests/")
         storage = Waking(path, "get_ranges", "icefloe/staging/", after=gone)
     summary = collect(spark, storage, cutoff)
