@@ -1,8 +1,8 @@
 """Python workers whose executor dies in a chosen stage, once: a `spark.python.daemon.module`.
 
-DOOM holds JSON: `stage`; `writes`, so many writes to storage of one task land before; `marker`, a
-file that tells it has happened; `victims`, how many virtual machines die: the executor's, and the
-worker's above it.
+DOOM holds JSON: `stage`, null for any; `writes`, so many writes to storage of one task land before;
+`marker`, a file that tells it has happened; `victims`, how many virtual machines die: that of the
+executor, and that of the worker above it.
 """
 
 import json
@@ -25,7 +25,7 @@ class Doom:
 
     def __call__(self, when, key):
         task = TaskContext.get()
-        if when != "after" or task is None or task.stageId() != self._stage:
+        if when != "after" or task is None or self._stage not in (None, task.stageId()):
             return
         if task.taskAttemptId() != self._task:
             self._task, self._seen = task.taskAttemptId(), count(1)

@@ -76,7 +76,7 @@ def write_all_rows(spark, session, marker=None, noisy=False):
                 Path(marker).touch()
                 kill(*java_above()[:1])
             y, x = np.divmod(batch.column(0).to_numpy(), 23)
-            columns = [y, x, expected((17, 23))[y, x] + noise]
+            columns = [y, x, expected((17, 23))[y, x] + float(noise)]
             yield pa.RecordBatch.from_arrays([*map(pa.array, columns)], ["y", "x", "v"])
 
     create(session)
