@@ -22,6 +22,8 @@ from stateful.layout import check_layout
 icechunk.set_logs_filter("error")
 
 pytestmark = [
+    # A busy machine takes long to start Spark, and the first test waits for it.
+    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning"),
     pytest.mark.filterwarnings("ignore:numpy.ndarray size changed:RuntimeWarning"),
 ]
@@ -146,6 +148,10 @@ def test_netcdf_files_follow_each_other_and_those_of_a_later_commit(spark, place
     place.virtualize(spark, [last], concat_dim="time")
     place.check_dataset(opened([*first, *more, last]))
     assert place.kinds("/t2m") == {VIRTUAL, NATIVE}
+    # What the arrays have of other dimensions must be what a file has.
+    change(last, latitude)
+    with pytest.raises(InvalidInputError, match=r"/lat has other values than .*day-4.nc"):
+        ice.virtualize(spark, place.session(), [last], concat_dim="time")
 
 
 def test_files_are_sorted_by_a_coordinate(spark, place):
@@ -187,7 +193,7 @@ def layouts(file):
 
 @pytest.mark.parametrize("options", [{}, {"userblock_size": 1024, "libver": "latest"}], ids=str)
 def test_every_layout_reads_as_h5py_reads_it(spark, place, options):
-    path = place.folder / "layouts.h5"
+    path = place.folder / "lay outs #1?%41.h5"
     with h5py.File(path, "w", **options) as file:
         layouts(file)
     place.virtualize(spark, [path], into="/h5")
@@ -361,6 +367,8 @@ def test_a_file_that_is_none_or_is_not_there(spark, place):
     assert e.value.kind == "no-container-for-virtual-chunk"
     with pytest.raises(InvalidInputError, match="2 files: say along which concat_dim"):
         ice.virtualize(spark, place.session(), [path, path])
+    with pytest.raises(InvalidInputError, match="counted from 0"):
+        ice.virtualize(spark, place.session(), [path], concat_dim=-1)
     with pytest.raises(InvalidInputError, match="secret"):
         ice.virtualize(spark, place.session(), [path], storage_options={"secret": "x"})
 
@@ -486,3 +494,14 @@ def test_files_on_s3(spark, s3_server, tmp_path):
             storage_options=public,
             credentials=servers.credentials,
         )
+
+
+def test_files_without_a_single_element(spark, place):
+    def make(file):
+        file.create_dataset("names", (0,), h5py.string_dtype(), maxshape=(None,))
+        file.create_dataset("a", (0, 4), "f4", chunks=(2, 4), maxshape=(None, 4))
+
+    files = [hdf5(place, f"{number}.h5", make) for number in range(2)]
+    place.virtualize(spark, files, concat_dim=0)
+    place.check("names", np.array([], object))
+    place.check("a", np.zeros((0, 4)))

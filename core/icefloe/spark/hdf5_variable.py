@@ -55,6 +55,6 @@ class Variable:
 def values_of(variable: Variable, data: bytes) -> NDArray[Any]:
     """What `read_values` gave, as an array again."""
     if variable.dtype == STRING:
-        texts: NDArray[Any] = np.array(json.loads(data), np.dtypes.StringDType())
+        texts: NDArray[Any] = np.array(json.loads(data or b"[]"), np.dtypes.StringDType())
         return texts.reshape(variable.shape)
     return np.frombuffer(data, np.dtype(variable.dtype)).reshape(variable.shape)

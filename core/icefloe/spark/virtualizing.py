@@ -8,7 +8,7 @@ region its manifest. No reference is ever on the driver.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -17,19 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 
-from icefloe.chunk_edits import EditColumns
 from icefloe.errors import IcefloeError, InvalidInputError
-from icefloe.format.chunk_refs import ChunkRefs
-from icefloe.spark.chunk_grid import inside
 from icefloe.spark.context import spark_context
-from icefloe.spark.hdf5_variable import values_of
 from icefloe.spark.options import public_options
 from icefloe.spark.planning import MAX_CHUNKS, Plan, plan_array
-from icefloe.spark.regions import write_region
 from icefloe.spark.source import Source
 from icefloe.spark.virtualizing_arrays import find_targets, make
 from icefloe.spark.virtualizing_layout import Files
-from icefloe.spark.virtualizing_staging import Reading, root_of, staged_refs, staged_values
+from icefloe.spark.virtualizing_regions import Loaded, parts_of, write_virtual_region
+from icefloe.spark.virtualizing_staging import Reading, root_of
 from icefloe.spark.writing import Staged, adopt, run, write
 from icefloe.storage import open_storage
 from icefloe.virtual import normalize
@@ -42,10 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.session import Session
-    from icefloe.spark.block import Block
-    from icefloe.spark.chunk_grid import Box
-    from icefloe.spark.planning import ArrayPlan, Cell
-    from icefloe.spark.regions import WrittenRegion
     from icefloe.spark.virtualizing_arrays import Target
     from icefloe.spark.virtualizing_staging import StagedFile
     from icefloe.spark.writing import StagedArray
@@ -104,7 +96,10 @@ def virtualize(
     locations = _locations(session, files)
     if concat_dim is None and len(locations) > 1:
         raise InvalidInputError(f"{len(locations)} files: say along which concat_dim they follow")
+    if isinstance(concat_dim, int) and concat_dim < 0:
+        raise InvalidInputError(f"concat_dim={concat_dim}: dimensions are counted from 0")
     options = public_options(storage_options or {})
+    key = None if sort_by is None else _name(sort_by)
     roots = {root_of(location) for location in locations} - {"file://"}
     reading = Reading(
         source=Source.of(session.context, session.snapshot_id),
@@ -113,13 +108,13 @@ def virtualize(
             for root in roots
         },
         group=group,
-        loadable=frozenset([*(_name(each) for each in loadable), *([sort_by] if sort_by else [])]),
+        loadable=frozenset([*map(_name, loadable), *filter(None, [key])]),
         drop=frozenset(map(_name, drop)),
-        sort_by=sort_by,
+        sort_by=key,
         checksum=checksum,
     )
     staged = _stage(context, reading, locations)
-    together = Files(staged, _order(staged, sort_by), concat_dim)
+    together = Files(staged, _order(staged, key), concat_dim)
     found = find_targets(session, into, together.join(reading.loadable))
     _require_same(session, [each for each in found if each.is_settled], staged)
     targets = [each for each in found if not each.is_settled]
@@ -131,7 +126,7 @@ def virtualize(
     loaded = [target for target in targets if target.joined.load]
     if loaded:
         plans = tuple(plan_array(session, target.path, target.region) for target in loaded)
-        compute = _Loaded(source, {each.path: _parts(each, staged, "values") for each in loaded})
+        compute = Loaded(source, {each.path: parts_of(each, staged, "values") for each in loaded})
         arrays += write(spark, Plan(session, plans), compute).arrays
     return Staged(session, base, tuple(arrays))
 
@@ -139,10 +134,7 @@ def virtualize(
 def _locations(session: Session, files: Sequence[str | os.PathLike[str]]) -> list[str]:
     if not len(files):
         raise InvalidInputError("no files")
-    texts = [os.fspath(file) for file in files]
-    locations = [
-        normalize(text if "://" in text else f"file://{os.path.abspath(text)}") for text in texts
-    ]
+    locations = [_location(os.fspath(file)) for file in files]
     try:
         session.context.containers.validate(locations)
     except InvalidInputError as error:
@@ -153,6 +145,14 @@ def _locations(session: Session, files: Sequence[str | os.PathLike[str]]) -> lis
             kind=error.kind,
         ) from error
     return locations
+
+
+def _location(text: str) -> str:
+    if "://" in text:
+        return normalize(text)
+    # What a path may have as it is, and a URL may not.
+    path = os.path.abspath(text).replace("%", "%25").replace("?", "%3F").replace("#", "%23")
+    return normalize(f"file://{path}")
 
 
 def _stage(context: SparkContext, reading: Reading, locations: Sequence[str]) -> list[StagedFile]:
@@ -181,10 +181,11 @@ def _require_same(
     source = Source.of(session.context, session.snapshot_id)
     for target in targets:
         if target.joined.load:
-            parts = {target.path: _parts(target, staged, "values")}
-            new = _Loaded(source, parts).values(target.path, 0)
+            parts = {target.path: parts_of(target, staged, "values")}
+            (new,) = Loaded(source, parts).values(target.path, slice(0, 1))
             array = zarr.open_array(session.store, path=target.path.strip("/"), mode="r")
-            if np.asarray(array[...]).tolist() != new.tolist():
+            has_gaps = new.dtype.kind in "fc"
+            if not np.array_equal(np.asarray(array[...]), new, equal_nan=has_gaps):
                 location = staged[int(target.joined.numbers[0])].location
                 raise InvalidInputError(
                     f"{target.path} has other values than {location}", kind="inconsistent-files"
@@ -203,29 +204,6 @@ def _order(staged: Sequence[StagedFile], sort_by: str | None) -> Ints:
     return np.array(sorted(range(len(staged)), key=lambda number: staged[number].key), np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Parts:
-    """The files of one variable: which they are, where each begins, and what was staged of them."""
-
-    target: Target
-    starts: Ints
-    """In elements of the array, and where the last ends."""
-    manifests: NDArray[np.uint8]
-
-    def meeting(self, first: int, last: int) -> range:
-        """The files with elements from `first` up to `last`."""
-        if self.target.joined.axis is None:
-            return range(1)
-        low = np.searchsorted(self.starts[1:], first, side="right")
-        return range(int(low), int(np.searchsorted(self.starts[:-1], last)))
-
-
-def _parts(target: Target, staged: Sequence[StagedFile], what: str) -> _Parts:
-    ids = b"".join(getattr(staged[number], what) for number in target.joined.numbers.tolist())
-    manifests = np.frombuffer(ids, np.uint8).reshape(len(target.joined.numbers), -1)
-    return _Parts(target, target.start + target.joined.edges, manifests)
-
-
 def _write_virtual(
     context: SparkContext,
     session: Session,
@@ -241,88 +219,12 @@ def _write_virtual(
             "fewer files at a time",
             kind="too-many-chunks",
         )
-    parts = {target.path: _parts(target, staged, "refs") for target in targets}
+    parts = {target.path: parts_of(target, staged, "refs") for target in targets}
     bare = {each.path: replace(each, cells=(), carried=()) for each in plans}
     items = [(each.path, cell) for each in plans for cell in (*each.cells, *each.carried)]
     told = f"icefloe: write the manifests of {len(items):,} regions"
-    regions = run(context, partial(_write_region, source, bare, parts), items, told)
+    regions = run(context, partial(write_virtual_region, source, bare, parts), items, told)
     return [adopt(session, each, regions) for each in plans]
-
-
-def _write_region(
-    source: Source,
-    plans: Mapping[str, ArrayPlan],
-    parts: Mapping[str, _Parts],
-    item: tuple[str, Cell],
-) -> WrittenRegion:
-    path, cell = item
-    session, plan, part = source.open(), plans[path], parts[path]
-    box = plan.cell_box(cell)
-    refs = _refs(session, plan, part, box)
-    edits = EditColumns.written(refs.take(inside(refs.index, box)))
-    return write_region(session, path, cell, box, edits)
-
-
-def _refs(session: Session, plan: ArrayPlan, part: _Parts, box: Box) -> ChunkRefs:
-    """The references of the files that meet a box of chunks, where they are in the array."""
-    joined, rank = part.target.joined, len(plan.sizes)
-    axis = joined.axis
-    chosen = part.meeting(*plan.grid.elements(box)[axis or 0]) if rank else range(1)
-    if not chosen:
-        return ChunkRefs.empty(rank)
-    rows = slice(chosen.start, chosen.stop)
-    found = staged_refs(
-        session.context.assets,
-        part.manifests[rows],
-        joined.numbers[rows].tolist(),
-        joined.places[rows].tolist(),
-    )
-    filled = [(at, refs) for at, refs in zip(chosen, found, strict=True) if len(refs)]
-    if axis is None or not filled:
-        return filled[0][1] if filled else ChunkRefs.empty(rank)
-    refs = ChunkRefs.concat([refs for _, refs in filled])
-    first = part.starts[[at for at, _ in filled]] // joined.variable.chunks[axis]
-    shift = np.repeat(first, [len(each) for _, each in filled]).astype(np.uint32)
-    index = np.insert(refs.index, axis, 0, axis=1) if joined.is_new else refs.index.copy()
-    index[:, axis] += shift
-    return replace(refs, index=index)
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """Gives the values of blocks from those that were staged."""
-
-    source: Source
-    parts: Mapping[str, _Parts]
-
-    def __call__(self, block: Block) -> NDArray[Any]:
-        parts = self.parts[block.path]
-        axis = parts.target.joined.axis
-        if axis is None:
-            return self.values(block.path, 0)[block.slices]
-        wanted = block.slices[axis]
-        pieces = []
-        for at in parts.meeting(wanted.start, wanted.stop):
-            start = int(parts.starts[at])
-            sides = list(block.slices)
-            sides[axis] = slice(max(wanted.start - start, 0), wanted.stop - start)
-            pieces.append(self.values(block.path, at)[tuple(sides)])
-        return np.concatenate(pieces, axis=axis)
-
-    def values(self, path: str, at: int) -> NDArray[Any]:
-        """All that one file has for an array."""
-        parts = self.parts[path]
-        joined = parts.target.joined
-        shape = list(joined.variable.shape)
-        if joined.axis is not None:
-            shape[joined.axis] = int(parts.starts[at + 1] - parts.starts[at])
-        data = staged_values(
-            self.source.open().context.assets,
-            parts.manifests[at].tobytes(),
-            int(joined.numbers[at]),
-            int(joined.places[at]),
-        )
-        return values_of(replace(joined.variable, shape=tuple(shape)), data)
 
 
 def _name(path: str) -> str:

@@ -63,7 +63,10 @@ def find_targets(session: Session, into: str, joined: Sequence[Joined]) -> list[
     Raises:
         InvalidInputError: what is there does not fit, or ends within a chunk.
     """
-    targets = [_target(session, node_path(into, each.name), each) for each in joined]
+    # Names come from files.
+    targets = [
+        _target(session, paths.validate(node_path(into, each.name)), each) for each in joined
+    ]
     starts: dict[str, dict[int, str]] = {}
     for target in targets:
         if target.joined.axis is not None:

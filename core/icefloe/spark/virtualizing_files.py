@@ -45,6 +45,10 @@ class _Manifests:
         self.arrays.append(ArrayManifest(staged_id(number, variable), refs))
         self.weight += weight
 
+    def id_since(self, count: int) -> bytes:
+        """The id, or zeros if there are no more arrays than this."""
+        return self.id.raw if len(self.arrays) > count else bytes(ManifestId.SIZE)
+
     def store(self) -> None:
         if self.arrays:
             data = manifest_file.encode(Manifest(self.id, tuple(self.arrays)))
@@ -88,6 +92,7 @@ def _stage(
 ) -> StagedFile:
     variables = hdf5.read_variables(opened, reading.group, reading.drop)
     groups = hdf5.read_groups(opened, reading.group)
+    counts = len(refs.arrays), len(values.arrays)
     digests: list[bytes | None] = []
     key = None
     for at, variable in enumerate(variables):
@@ -110,8 +115,8 @@ def _stage(
         known.setdefault(variables, variables),
         known.setdefault(groups, groups),
         known.setdefault(tuple(digests), tuple(digests)),
-        refs.id.raw,
-        values.id.raw,
+        refs.id_since(counts[0]),
+        values.id_since(counts[1]),
         key,
     )
 

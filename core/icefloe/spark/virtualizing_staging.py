@@ -46,7 +46,7 @@ class StagedFile:
     groups: tuple[tuple[str, str], ...]
     loaded: tuple[bytes | None, ...]
     refs: bytes
-    """Ids of the manifests with the references, and with the values."""
+    """Ids of the manifests with the references, and with the values; zeros where there is none."""
     values: bytes
     key: Any
     """The first value of the coordinate to sort by."""
@@ -70,18 +70,11 @@ def staged_id(number: int, variable: int) -> NodeId:
     return NodeId(struct.pack(">II", number, variable))
 
 
-def staged_values(assets: Assets, manifest_id: bytes, number: int, variable: int) -> bytes:
-    """The values that a task staged."""
-    found = assets.manifest(ManifestId(manifest_id)).array(staged_id(number, variable))
-    data = None if found is None or found.inline is None else found.inline[0]
-    return data or b""
-
-
 def staged_refs(
     assets: Assets, manifest_ids: NDArray[np.uint8], numbers: Sequence[int], places: Sequence[int]
 ) -> list[ChunkRefs]:
-    """The references that tasks staged for one variable of each of these files."""
-    ids = dict.fromkeys(ManifestId(row.tobytes()) for row in manifest_ids)
+    """What tasks staged of a variable for each of these files: references, or its values inline."""
+    ids = dict.fromkeys(ManifestId(row.tobytes()) for row in manifest_ids if row.any())
     wanted = list(map(staged_id, numbers, places))
     arrays = dict.fromkeys(wanted, ChunkRefs.empty(0))
     for staged in assets.manifests([*ids]):
