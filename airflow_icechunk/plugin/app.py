@@ -82,9 +82,9 @@ def _version() -> tuple[int, ...]:
 
 
 def _path(request: Request) -> str:
-    """Within this application; a proxy may have taken off the path that Airflow is served at."""
+    """Within this application."""
     path: str = request.scope["path"]
-    return path.removeprefix(airflow_root(request)).removeprefix(f"/{PREFIX}")
+    return path.removeprefix(request.scope["root_path"])
 
 
 def _is_data(request: Request) -> bool:

@@ -134,11 +134,13 @@ def commit(info: RepoInfo, snapshot_id: str) -> Commit:
 
 
 def containing(info: RepoInfo, snapshot_id: str) -> tuple[list[str], list[str]]:
-    """Branches and tags in whose history a snapshot is."""
+    """Branches and tags in whose history a snapshot is; main before all."""
     reached = graph.descendants(info.snapshots.parent, snapshot_row(info, snapshot_id))
     found = []
     for refs in (info.branches, info.tags):
-        hits = np.flatnonzero(reached[refs.snapshot])[:MAX_NAMES]
+        hits = np.flatnonzero(reached[refs.snapshot])
+        first = np.isin(hits, refs.name.rows_equal(MAIN.encode()))
+        hits = hits[np.argsort(~first, kind="stable")][:MAX_NAMES]
         found.append(refs.name.take(hits).texts())
     return found[0], found[1]
 

@@ -70,7 +70,7 @@ _environment.filters["value"] = value
 
 def airflow_root(request: Request) -> str:
     """The path that Airflow is served at, without a slash at the end."""
-    root: str = request.scope.get("root_path", "")
+    root: str = request.scope["root_path"]
     return root.removesuffix(f"/{PREFIX}")
 
 

@@ -7,9 +7,9 @@ import logging
 import os
 import time
 import traceback
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import BoundedSemaphore, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from airflow.models.connection import Connection
@@ -111,6 +111,33 @@ def open_repository(connection_id: str) -> OpenRepository:
     return opened
 
 
+class _Threads:
+    """Runs functions, some at a time. It keeps no process from ending, as an executor would.
+
+    :param count: how many at a time.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = BoundedSemaphore(count)
+
+    def submit[**P, T](
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            with self._free:
+                if not future.set_running_or_notify_cancel():
+                    return
+                try:
+                    future.set_result(function(*args, **kwargs))
+                except Exception as error:
+                    future.set_exception(error)
+
+        Thread(target=run, name="icechunk-ui", daemon=True).start()
+        return future
+
+
 class Repositories:
     """Reads repositories in threads of its own, and never waits for long.
 
@@ -123,7 +150,7 @@ class Repositories:
     def __init__(self, *, timeout: float = 10.0, keep: float = 30.0, threads: int = 8) -> None:
         self._timeout = timeout
         self._keep = keep
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="icechunk-ui")
+        self._pool = _Threads(threads)
         self._lock = Lock()
         self._open: dict[str, tuple[Future[OpenRepository], float]] = {}
 
@@ -177,7 +204,8 @@ class Repositories:
             future.cancel()
             return ViewError(504, f"The store did not answer within {self._timeout:g} seconds.")
         error = future.exception()
-        assert isinstance(error, ViewError)
+        if not isinstance(error, ViewError):
+            raise TypeError("a repository failed in a way that nobody looked at") from error
         return error
 
 

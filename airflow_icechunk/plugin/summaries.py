@@ -9,12 +9,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from airflow_icechunk.plugin.commits import Commit, commits
+from airflow_icechunk.plugin.errors import without_secrets
 from icefloe import config as configuration
 from icefloe.clock import to_datetime
 from icefloe.format.status import Availability
 from icefloe.format.updates import UpdateKind
 from icefloe.history import ops_log
-from icefloe.ref_changes import feature_flags
+from icefloe.ref_changes import FLAGS, feature_flags
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from icefloe.format.repo_info import RepoInfo
     from icefloe.format.status import RepoStatus
     from icefloe.format.updates import Update
+
+_FLAGS = {number: name for name, number in FLAGS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ def settings(info: RepoInfo) -> Settings:
         containers=[
             {
                 "name": container.name or "",
-                "url_prefix": container.url_prefix,
+                "url_prefix": without_secrets(container.url_prefix),
                 "store": type(container.store).__name__,
             }
             for container in (config.virtual_chunk_containers or {}).values()
@@ -158,7 +161,8 @@ def _operation(update: Update) -> Operation:
     kind = update.kind
     detail = None
     if update.flag_id is not None:
-        detail = f"flag {update.flag_id}: {_setting(update.flag_value)}"
+        name = _FLAGS.get(update.flag_id, f"flag {update.flag_id}")
+        detail = f"{name}: {_setting(update.flag_value)}"
     elif update.to_version is not None:
         detail = f"version {update.from_version} to {update.to_version}"
     elif update.status is not None:

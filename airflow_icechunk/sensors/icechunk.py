@@ -76,7 +76,9 @@ class IcechunkSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         if not self.deferrable:
-            return self._found(context, super().execute(context))
+            told = super().execute(context)
+            self._leave(context, told)
+            return told
         found = self.poke(context)
         if not found:
             self.defer(
@@ -84,18 +86,19 @@ class IcechunkSensor(BaseSensorOperator):
                 method_name="execute_complete",
                 timeout=timedelta(seconds=self.timeout),
             )
-        return self._found(context, found.xcom_value)
+        self._leave(context, found.xcom_value)
+        return found.xcom_value
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on once the trigger fired."""
         told = dict(event)
         if told.pop("status", None) != "success":
             raise RuntimeError(told.get("message", "the trigger failed"))
-        return self._found(context, told)
-
-    def _found(self, context: Context, told: dict[str, Any]) -> dict[str, Any]:
-        leave_snapshot(context, self.icechunk_conn_id, told["snapshot_id"])
+        self._leave(context, told)
         return told
+
+    def _leave(self, context: Context, told: Any) -> None:
+        leave_snapshot(context, self.icechunk_conn_id, told["snapshot_id"])
 
 
 class IcechunkBranchSensor(IcechunkSensor):

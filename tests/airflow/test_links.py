@@ -7,6 +7,7 @@ import zarr
 from airflow.sdk import DAG, task
 from airflow.sdk.execution_time.xcom import XCom
 
+from airflow_icechunk.get_provider_info import get_provider_info
 from airflow_icechunk.links import (
     LINKS,
     XCOM_KEY,
@@ -79,6 +80,11 @@ def test_what_is_left_for_the_link_is_small_and_holds_no_secret(repo, run, insta
     left = ti.xcoms[XCOM_KEY]
     assert {*left} == {"icechunk_conn_id", "snapshot_id"}
     assert "hush" not in json.dumps(ti.xcoms)
+
+
+def test_the_provider_names_every_link():
+    named = {f"{type(link).__module__}.{type(link).__name__}" for link in LINKS}
+    assert {*get_provider_info()["extra-links"]} == named
 
 
 def test_ids_in_addresses_are_quoted():

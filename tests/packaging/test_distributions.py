@@ -93,6 +93,15 @@ def test_a_source_distribution_holds_only_what_is_listed(tmp_path, package, file
     assert tops - {".gitignore"} - MODULES.get(package, set()) == files
 
 
+def test_the_pages_of_the_plugin_are_in_the_wheel(wheels):
+    with zipfile.ZipFile(wheels["airflow_icechunk"]) as archive:
+        packed = {*archive.namelist()}
+    plugin = ROOT / "airflow_icechunk" / "plugin"
+    files = [*(plugin / "templates").iterdir(), *(plugin / "static").iterdir()]
+    assert len(files) > 10
+    assert {str(file.relative_to(ROOT)) for file in files} <= packed
+
+
 def test_icefloe_alone_requires_neither_airflow_nor_pyspark_nor_zarr(wheels):
     assert required(wheels["icefloe"]) == {
         "flatbuffers",

@@ -33,6 +33,17 @@ def test_the_entry_point_leads_to_the_provider_info():
     assert entry.load() is get_provider_info
 
 
+def test_the_plugin_has_an_entry_point_of_its_own():
+    """Airflow does not load the plugins that provider infos name, unless it is told to."""
+    (entry,) = (
+        entry
+        for entry in entry_points(group="airflow.plugins")
+        if entry.value.startswith("airflow_icechunk.")
+    )
+    assert entry.value == "airflow_icechunk.plugin.icechunk_plugin:IcechunkPlugin"
+    assert "plugins" not in get_provider_info()
+
+
 def test_the_provider_info_satisfies_the_schema_of_airflow():
     # Found, not imported: importing airflow writes its configuration into the user's home.
     airflow = Path(find_spec("airflow").origin).parent
