@@ -16,6 +16,7 @@ with DAG(
     "example_backfill_regions",
     schedule="@daily",
     start_date=START,
+    end_date=datetime(2026, 12, 31),
     catchup=False,
     # Runs of different days write different chunks: they commit side by side.
     max_active_runs=4,

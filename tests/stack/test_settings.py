@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,15 @@ def test_the_connections_can_be_read_here_and_in_docker(layout, tmp_path):
     assert docker.pop("spark") == "spark://spark-master:7077"
     assert docker["options"].pop("endpoint_url") == "http://seaweedfs:8333"
     assert docker == here
+
+
+def test_without_spark_and_s3_the_connections_are_local(layout, tmp_path):
+    given = airflow_services.connections(replace(layout, airflow_only=True))
+    here = read_connections(given, tmp_path)
+    assert (here["spark"], here["secrets"], here["options"]) == ("local[2]", [], {})
+    assert here["url"] == str(layout.folder / "repository")
+    (service, *_) = airflow_services.services(replace(layout, airflow_only=True), "sqlite")
+    assert not [name for name in service.environment if name.startswith("AWS_")]
 
 
 def test_services_take_nothing_from_the_environment_that_changes_them(layout, monkeypatch):
