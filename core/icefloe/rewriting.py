@@ -18,7 +18,7 @@ from icefloe.format.snapshot import Snapshot
 from icefloe.format.transaction_log import TransactionLog
 from icefloe.refs import branch_row
 from icefloe.repo_update import Attempts, require_online
-from icefloe.session import Publication, Registration, write_snapshot
+from icefloe.session import WRITE_KEY, Publication, Registration, write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -56,13 +56,18 @@ def commit(
     rewriter: Rewriter,
     writer: ManifestWriter,
     amend: bool = False,
+    write_key: str | None = None,
 ) -> str:
     """Publish a rewritten tip; if the branch moves meanwhile, rewrite again.
 
     The transaction log is empty, because no value changed: writers that rebase over the commit meet
-    no conflict.
+    no conflict. A write key makes it happen once, as for `Session.commit`.
     """
+    if write_key is not None:
+        metadata = {**metadata, WRITE_KEY: write_key}
     for failed in range(1, _ATTEMPTS + 1):
+        if write_key is not None and (found := publisher.find_write(write_key, branch)):
+            return found
         info, _ = assets.repo()
         require_online(info)
         tip = assets.snapshot(info.snapshots.id_at(branch_row(info, branch)))
@@ -84,6 +89,7 @@ def commit(
             base=tip.id,
             registration=Registration.AMENDMENT if amend else Registration.COMMIT,
             branch=branch,
+            write_key=write_key,
             split_rules=writer.rules,
         )
         try:

@@ -14,7 +14,7 @@ import zarr
 import icefloe
 from icefloe import PackingConfig, Repository, RepositoryConfig
 from icefloe.errors import InvalidInputError
-from icefloe.job_reports import find_report, store_report
+from icefloe.job_reports import delete_report, find_report, store_report
 from icefloe.spark import maintenance_app as app
 from spark.test_app import LOCAL, environment
 
@@ -105,6 +105,19 @@ def test_a_task_that_fails_reports_nothing(repo, spark, monkeypatch):
         with pytest.raises(InvalidInputError, match=message):
             app.main(arguments(repo, task, params))
     assert find_report(repo.storage, KEY) is None
+
+
+def test_a_commit_whose_report_was_lost_is_not_made_again(repo, spark, monkeypatch):
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    params = {"repack": {"branch": "main"}, "rewrite_manifests": {"message": "x", "branch": "main"}}
+    for task, given in params.items():
+        found = []
+        for _ in range(2):
+            assert app.main(arguments(repo, task, given)) == 0
+            found.append(find_report(repo.storage, KEY)["result"]["snapshot_id"])
+            delete_report(repo.storage, KEY)
+        assert found == [repo.lookup_branch("main")] * 2
+        repo.reset_branch("main", repo.lookup_snapshot(found[0]).parent_id)
 
 
 def test_secrets_are_refused_by_name_only(repo, capsys):

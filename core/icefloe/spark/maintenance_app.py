@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     type Task = Callable[[SparkSession, Repository, dict[str, Any]], dict[str, Any]]
     """Runs with the parameters; what it reports, as plain JSON."""
 
+_FINDINGS = 100
+"""Of a verification, in its report, unless a limit is given."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; its exit code."""
@@ -61,7 +64,7 @@ def _run(repo: Repository, arguments: argparse.Namespace) -> dict[str, Any]:
         f"icefloe: {arguments.task}, {arguments.report_key}"
     ).getOrCreate()
     try:
-        result = TASKS[arguments.task](spark, repo, arguments.params)
+        result = TASKS[arguments.task](spark, repo, _completed(arguments))
     finally:
         spark.stop()
     return {
@@ -73,6 +76,13 @@ def _run(repo: Repository, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _completed(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The parameters; an attempt that committed but could not report must not do so again."""
+    if arguments.task in {"rewrite_manifests", "repack"}:
+        return {**arguments.params, "write_key": f"maintenance: {arguments.report_key}"}
+    return dict(arguments.params)
+
+
 def _collect(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
     cutoff = _time(params.pop("delete_object_older_than"))
     if "safety_floor_seconds" in params:
@@ -81,7 +91,7 @@ def _collect(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> d
 
 
 def _verify(spark: SparkSession, repo: Repository, params: dict[str, Any]) -> dict[str, Any]:
-    findings = maintain.verify(spark, repo, **params)
+    findings = maintain.verify(spark, repo, **{"limit": _FINDINGS, **params})
     errors = sum(finding.severity == "error" for finding in findings)
     return {"errors": errors, "findings": [asdict(finding) for finding in findings]}
 

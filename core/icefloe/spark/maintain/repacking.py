@@ -57,6 +57,7 @@ def repack(
     *,
     message: str = "Repack small chunks",
     metadata: Mapping[str, Json] | None = None,
+    write_key: str | None = None,
     staging: Storage | str | None = None,
 ) -> RepackSummary:
     """`Repository.repack` on executors: the same chunks move, into packs of about the same size.
@@ -70,11 +71,15 @@ def repack(
         arrays: paths; None means all.
         message: of the commit.
         metadata: any JSON, kept with the commit.
+        write_key: makes the commit happen once, as for `Session.commit`; if it has happened, the
+            summary counts nothing.
         staging: where tasks leave ids for each other; None: in the repository's own storage.
 
     Raises:
         NotFoundError: there is no such branch, or no array at one of the paths.
     """
+    if write_key is not None and (found := repo.find_write(write_key, branch)):
+        return RepackSummary(found, 0, 0, 0, 0)
     session = repo.readonly_session(branch)
     context = session.context
     place = Staging.new(repo.storage, staging)
@@ -91,6 +96,7 @@ def repack(
             dict(metadata or {}),
             rewriter=repacker,
             writer=repacker.writer,
+            write_key=write_key,
         )
         return replace(repacker.summary, snapshot_id=snapshot_id)
     finally:

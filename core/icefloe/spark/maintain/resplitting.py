@@ -52,6 +52,7 @@ def rewrite_manifests(
     branch: str,
     metadata: Mapping[str, Json] | None = None,
     commit_method: Literal["new_commit", "amend"] = "new_commit",
+    write_key: str | None = None,
 ) -> str:
     """`Repository.rewrite_manifests` on executors; the new tip's id.
 
@@ -65,6 +66,7 @@ def rewrite_manifests(
         branch: whose tip is rewritten.
         metadata: any JSON, kept with the commit.
         commit_method: whether to replace the tip.
+        write_key: makes the commit happen once, as for `Session.commit`.
     """
     context = repo.readonly_session(branch).context
     writer = ManifestWriter(context.assets, context.config)
@@ -77,6 +79,7 @@ def rewrite_manifests(
         rewriter=_Resplitter(spark_context(spark), context, writer),
         writer=writer,
         amend=commit_method == "amend",
+        write_key=write_key,
     )
 
 

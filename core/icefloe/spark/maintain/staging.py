@@ -6,6 +6,7 @@ reads is the same in every attempt.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -13,7 +14,7 @@ from uuid import uuid4
 import numpy as np
 
 from icefloe.assets import Assets
-from icefloe.errors import ReadOnlyError
+from icefloe.errors import ReadOnlyError, StorageError
 from icefloe.maintenance.listing import WHOLE, prefixes
 from icefloe.maintenance.sweeping import is_old
 from icefloe.spark.maintain.jobs import Place
@@ -98,7 +99,8 @@ class Staging:
 
     def clear(self) -> None:
         """Delete them. What cannot be deleted is left to the next garbage collection."""
-        self._delete([item.key for page in self.storage.list(self.prefix) for item in page])
+        with suppress(StorageError):
+            self._delete([item.key for page in self.storage.list(self.prefix) for item in page])
 
     def clear_leftovers(self, cutoff: datetime) -> None:
         """Delete what operations left that were killed before a time."""
