@@ -1,13 +1,23 @@
 """A client of Spark Connect that uses the data sources; says as JSON what it got."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import icefloe
 from icefloe import InvalidInputError, Repository
 from icefloe import spark as ice
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark-operations.md"
+
+
+def example():
+    """What the documentation says of Connect."""
+    blocks = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    return next(block for block in blocks if "SparkSession.builder.remote" in block)
 
 
 def refused(work):
@@ -65,6 +75,8 @@ def main(folder):
         ),
     }
     print(json.dumps(answers), flush=True)
+    names = {"SparkSession": SparkSession, "icefloe": icefloe, "repo": repo, "compute": len}
+    exec(compile(example(), PAGE.name, "exec"), names)
     spark.stop()
 
 

@@ -13,7 +13,7 @@ from spark.jobs import create, expected
 from spark.test_app import environment
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_client_reads_writes_and_streams_and_is_told_what_it_cannot(tmp_path):
     config = RepositoryConfig(inline_chunk_threshold_bytes=0)
     repo = Repository.create(tmp_path / "repo", config=config)
@@ -25,10 +25,12 @@ def test_a_client_reads_writes_and_streams_and_is_told_what_it_cannot(tmp_path):
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=380,
+        timeout=580,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    answers = json.loads(done.stdout.splitlines()[-1])
+    *_, answer, example = done.stdout.splitlines()
+    assert example == "spark-connect"
+    answers = json.loads(answer)
     assert answers["class"] == "pyspark.sql.connect.session"
     values = expected((17, 23)).astype("f8")
     assert answers["read"] == values[3, :4].tolist()
