@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -35,6 +36,8 @@ def main() -> int:
         "icefloe and airflow-icechunk: a weather archive, from nothing to yesterday's version"
     )
     try:
+        # Else it writes its cache into the home folder.
+        os.environ["MPLCONFIGDIR"] = str(layout.folder / "tmp")
         with Airflow(layout) as airflow:
             # Imported while Airflow starts.
             from demo.ending import end

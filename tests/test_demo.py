@@ -51,7 +51,10 @@ def left_running(folder):
 def demo(tmp_path_factory):
     """One run, as a user runs it: what it printed, what it claims, what it left."""
     folder = tmp_path_factory.mktemp("demo") / "output"
-    environment = {**os.environ, "CI": "true", "AIRFLOW_HOME": "/nonexistent", "SPARK_HOME": "/no"}
+    home = folder.with_name("home")
+    home.mkdir()
+    others = {"AIRFLOW_HOME": "/nonexistent", "SPARK_HOME": "/nonexistent"}
+    environment = {**os.environ, **others, "CI": "true", "HOME": str(home)}
     done = subprocess.run(
         command(folder), cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
@@ -98,9 +101,10 @@ def run_of(demo, dag_id, number=0):
     return [run for run in demo.claims["runs"] if run["dag_id"] == dag_id][number]
 
 
-def test_it_leaves_no_process_and_complains_about_nothing(demo):
+def test_it_leaves_no_process_writes_nothing_elsewhere_and_complains_about_nothing(demo):
     assert left_running(demo.folder) == []
     assert demo.complained == ""
+    assert [*demo.folder.with_name("home").iterdir()] == []
     assert not (ROOT / "spark-warehouse").exists()
 
 
