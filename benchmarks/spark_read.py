@@ -16,12 +16,15 @@ import icechunk
 import numpy as np
 import zarr
 
-from benchmarks.spark_write import WORKERS, blocks, values
+from benchmarks.spark_write import WORKERS, blocks, cpu_seconds, values
 from icefloe import Repository
 from icefloe.spark import IcechunkDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    type Reading = tuple[float, float, list[int]]
+    """Seconds of wall time and of computing; what was found."""
 
 BAR = 1.5
 STORES = ("official", "icefloe")
@@ -41,26 +44,26 @@ def expected(length: int, regions: int) -> tuple[int, int, int]:
     return length * regions, total, weighted
 
 
-def through_spark(spark: SparkSession, folder: str, **options: str) -> tuple[float, list[int]]:
-    """Seconds, and the aggregates: the last of `expected` only if all columns are read."""
+def through_spark(spark: SparkSession, folder: str, **options: str) -> Reading:
+    """One aggregate over all rows: the last of `expected` only if all columns are read."""
     spark.dataSource.register(IcechunkDataSource)
     wanted = ["count(*)", "sum(value)"]
     if not options:
         wanted.append("sum((dim_0 + dim_1) % 1000 * value)")
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), cpu_seconds()
     table = spark.read.format("icechunk").options(url=folder, array="a", **options).load()
     found = table.selectExpr(*wanted).first()
-    return time.perf_counter() - started, list(found or ())
+    return time.perf_counter() - started, cpu_seconds() - cpu, list(found or ())
 
 
-def in_pool(store: str, folder: str, regions: int) -> tuple[float, list[int]]:
-    """Seconds, count and sum: each process reads whole regions with zarr, a block at a time."""
+def in_pool(store: str, folder: str, regions: int) -> Reading:
+    """Count and sum: each process reads whole regions with zarr, a block at a time."""
     with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
         list(pool.map(_warm, [store] * WORKERS, [folder] * WORKERS))
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), cpu_seconds()
         parts = list(pool.map(_read_region, [store] * regions, [folder] * regions, range(regions)))
-        seconds = time.perf_counter() - started
-    return seconds, np.sum(parts, axis=0).tolist()
+        seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
+    return seconds, cpu, np.sum(parts, axis=0).tolist()
 
 
 def _open(store: str, folder: str) -> zarr.Array[Any]:
