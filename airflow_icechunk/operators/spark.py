@@ -41,6 +41,8 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         mapped tasks, because after a clear an index may mean another item. (templated)
     :param message: of the staged snapshot. (templated)
     :param metadata: any JSON, kept with the staged snapshot. (templated)
+    :param virtual_chunks: prefixes of containers whose virtual chunks the job may read, with
+        credentials that Spark finds. (templated)
     :param credentials: import path ``module:function`` of a function that gives secret storage
         options where the job runs.
     :param icechunk_conn_id: the connection to the repository. (templated)
@@ -59,6 +61,7 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         "key",
         "message",
         "metadata",
+        "virtual_chunks",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"job_params": "json", "metadata": "json"}
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
@@ -73,6 +76,7 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         key: str | None = None,
         message: str = "{{ task.task_id }} of {{ dag.dag_id }}, {{ run_id }}",
         metadata: Mapping[str, Any] | None = None,
+        virtual_chunks: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -83,6 +87,7 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         self.key = key
         self.message = message
         self.metadata = metadata
+        self.virtual_chunks = virtual_chunks
         self._report: SnapshotReport | None = None
 
     def execute(self, context: Context) -> str:  # type: ignore[override]
@@ -125,4 +130,6 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         arguments = ["--job", self.job, *start]
         arguments += ["--write-key", write_key, "--message", self.message]
         arguments += ["--metadata", json.dumps({**(self.metadata or {}), **run.stamp()})]
+        for prefix in self.virtual_chunks:
+            arguments += ["--virtual-chunks", prefix]
         return [*arguments, "--params", json.dumps(self.job_params or {})]

@@ -38,6 +38,7 @@ if mode == "write":
     parser = argparse.ArgumentParser()
     for name in ("job", "url", "base", "branch", "write-key", "message", "metadata", "params"):
         parser.add_argument("--" + name)
+    parser.add_argument("--virtual-chunks", action="append")
     given = parser.parse_args(sys.argv[at + 1:])
     repo = icefloe.Repository.open(given.url)
     start = {{"snapshot_id": given.base}} if given.base else {{"branch": given.branch}}
@@ -219,3 +220,10 @@ def _is_gone(pid):
     except FileNotFoundError:
         return True
     return state == "Z"
+
+
+def test_a_job_is_told_which_virtual_chunks_it_may_read(repo, run, spark):
+    run(job(virtual_chunks=["s3://bucket/a/", "s3://bucket/b/"]))
+    (submission,) = spark()
+    told = [submission[at + 1] for at, word in enumerate(submission) if word == "--virtual-chunks"]
+    assert told == ["s3://bucket/a/", "s3://bucket/b/"]

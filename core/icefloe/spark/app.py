@@ -34,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; its exit code."""
     arguments = _parser().parse_args(argv)
     repo = Repository.open(
-        arguments.url, arguments.storage_options, credentials=arguments.credentials
+        arguments.url,
+        arguments.storage_options,
+        credentials=arguments.credentials,
+        authorize_virtual_chunk_access=dict.fromkeys(arguments.virtual_chunks),
     )
     found = repo.find_write(arguments.write_key)
     if found is None:
@@ -91,6 +94,14 @@ def _parser() -> argparse.ArgumentParser:
         type=checked(import_function),
         metavar="MODULE:FUNCTION",
         help="gives secret storage options, on the driver and on executors",
+    )
+    parser.add_argument(
+        "--virtual-chunks",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help="of a container whose virtual chunks may be read, with credentials that are found "
+        "there; can be given several times",
     )
     return parser
 

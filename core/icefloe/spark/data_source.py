@@ -27,7 +27,7 @@ class IcechunkDataSource(DataSource):
     commas; `value` (value), the name of that column; `coordinates` (true): whether dimensions show
     their coordinate; `filters` (true): whether filters leave chunks out, for which Spark wants
     `spark.sql.python.filterPushdown.enabled`; `storage_options` (JSON) and `credentials`
-    (module:function).
+    (module:function); `virtual_chunks`, with commas: prefixes of containers to be read from.
 
     For writing, in mode append: `url`, `array`, `branch`, `storage_options`, `credentials`,
     `columns` (the dimensions', in order), `coordinates` (those of the columns that hold coordinate

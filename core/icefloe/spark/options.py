@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 
 
 def open_repository(options: Options) -> Repository:
-    """The repository of the options `url`, `storage_options` and `credentials`."""
+    """The repository of the options `url`, `storage_options`, `credentials`, `virtual_chunks`."""
     given = public_options(_json_object(options, "storage_options"))
     credentials = options.get("credentials")
     function = None if credentials is None else import_function(credentials)
-    return Repository.open(required(options, "url"), given, credentials=function)
+    return Repository.open(
+        required(options, "url"),
+        given,
+        credentials=function,
+        authorize_virtual_chunk_access=dict.fromkeys(names_in(options, "virtual_chunks")),
+    )
 
 
 def open_session(options: Options) -> Session:
