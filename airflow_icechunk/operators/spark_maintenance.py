@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_icechunk.lineage import operator_lineage
+from airflow_icechunk.links import LINKS
 from airflow_icechunk.maintenance_jobs import JOBS, make_job
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.spark_jobs import IcechunkSparkOperator
@@ -13,9 +14,9 @@ from airflow_icechunk.task_runs import TaskRun
 from icefloe.job_reports import delete_report, find_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
     from airflow_icechunk.maintenance_jobs import MaintenanceJob
 
@@ -42,6 +43,7 @@ class IcechunkSparkMaintenanceOperator(IcechunkSparkOperator):
 
     template_fields: Sequence[str] = (*IcechunkSparkOperator.template_fields, "options")
     template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json"}
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
 
     def __init__(
         self, *, maintenance: str, options: Mapping[str, Any] | None = None, **kwargs: Any

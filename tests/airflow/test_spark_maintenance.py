@@ -214,14 +214,39 @@ def test_what_there_is_not_is_refused_by_name(repo, run, spark):
     assert spark() == []
 
 
-@pytest.mark.timeout(400)
-def test_garbage_is_collected_on_spark(repo, run, stage, connect, monkeypatch, read):
-    before = read()
-    staged = stage(0)
+@pytest.fixture
+def real_spark(connect, monkeypatch):
     connect("spark_default", "spark", host="local[2]")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("maintenance", ["verify", "rewrite_manifests", "repack"])
+def test_the_other_maintenance_runs_on_spark(repo, run, real_spark, commit, read, maintenance):
+    for row in range(3):
+        commit(row)
+    before = read()
+    operator = IcechunkSparkMaintenanceOperator(
+        task_id="m", maintenance=maintenance, conf={"spark.ui.enabled": "false"}
+    )
+    done = run(operator)
+    assert read() == before
+    if maintenance == "verify":
+        assert done == {"level": "metadata", "error": 0, "warning": 0}
+    if maintenance == "rewrite_manifests":
+        assert done == repo.lookup_branch("main")
+        assert repo.lookup_snapshot(done).metadata["airflow.task_id"] == "m"
+    if maintenance == "repack":
+        assert done["snapshot_id"] in (None, repo.lookup_branch("main"))
+
+
+@pytest.mark.timeout(400)
+def test_garbage_is_collected_on_spark(repo, run, stage, real_spark, read):
+    before = read()
+    staged = stage(0)
     options = {"grace": timedelta(seconds=-2)}
     done = run(collect(options=options, conf={"spark.ui.enabled": "false"}))
     assert (done["skipped"], done["snapshots_deleted"]) == (False, 1)
