@@ -46,7 +46,7 @@ def test_all_kinds_of_chunks_are_counted_as_on_one_machine(spark, by, mixed):
 
 @given(plans)
 @settings(
-    max_examples=3,
+    max_examples=2,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -65,7 +65,7 @@ def garbage_collect(
     """`Repository.garbage_collect` on executors; it deletes the same objects and raises the same.
 
     The driver holds the ids of snapshots and manifests, none of chunks. A run that is killed leaves
-    garbage, and a folder below `icefloe/staging` that the next one removes.
+    garbage, and objects below `icefloe/staging` that the next one removes.
 
     Args:
         spark: a session with a driver in this process (not Spark Connect).

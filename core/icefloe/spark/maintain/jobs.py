@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -54,17 +54,28 @@ class Place:
 
     @classmethod
     def of(cls, assets: Assets) -> Place:
-        return cls(pickle.dumps(assets))
+        return cls(_keep(pickle.dumps(assets), assets))
 
     def open(self) -> Assets:
-        """Tasks of one process share it, with its connections and caches."""
-        return _open(self.pickled)
+        """Tasks of one process share it, with its connections and caches.
+
+        On the driver, it is what the place was made of, with the secrets that it may hold.
+        """
+        if self.pickled not in _opened:
+            _keep(self.pickled, pickle.loads(self.pickled))
+        return _opened[self.pickled]
 
 
-@lru_cache(maxsize=4)
-def _open(pickled: bytes) -> Assets:
-    assets: Assets = pickle.loads(pickled)
-    return assets
+_opened: dict[bytes, Assets] = {}
+_MAX_OPENED = 16
+
+
+def _keep(pickled: bytes, assets: Assets) -> bytes:
+    _opened.pop(pickled, None)
+    while len(_opened) >= _MAX_OPENED:
+        del _opened[next(iter(_opened))]
+    _opened[pickled] = assets
+    return pickled
 
 
 @dataclass(frozen=True, slots=True)
