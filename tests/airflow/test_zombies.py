@@ -17,7 +17,9 @@ import zarr
 
 from icefloe import UpdateKind
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
+PATIENCE = 240
+"""Seconds; a busy machine takes long to start Airflow and Spark."""
 
 DAG = '''
 """One Spark job that waits for the test."""
@@ -52,7 +54,7 @@ def write(spark, session, *, folder):
     number = len([*Path(folder).glob("began-*")]) + 1
     zarr.open_array(session.store, path="t2m")[0] = number
     Path(folder, f"began-{number}").write_text(str(os.getpid()))
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not Path(folder, f"go-{number}").exists():
         if time.monotonic() > deadline:
             raise TimeoutError("the test forgot this job")
@@ -76,7 +78,7 @@ print("ENDED", ti.state, ti.xcom_pull(task_ids="write"))
 
 
 def await_file(path, process=None):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not path.exists():
         assert time.monotonic() < deadline, f"there is no {path.name}"
         assert process is None or process.poll() is None, process.communicate()
@@ -84,7 +86,7 @@ def await_file(path, process=None):
 
 
 def await_end(pid):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline, f"{pid} does not end"
         time.sleep(0.05)
@@ -120,7 +122,7 @@ class Attempts:
         (self.folder / f"go-{number}").touch()
 
     def result(self, process):
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=PATIENCE)
         assert "\nENDED success " in said, said
         return said.rpartition("ENDED success ")[2].split()[0]
 
