@@ -15,13 +15,14 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 import icefloe
 from airflow_icechunk.hooks.icechunk import IcechunkHook
+from airflow_icechunk.links import LINKS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from subprocess import Popen
 
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
 KILL_GRACE = 5.0
 """Seconds from asking the processes of a job to stop to making them."""
@@ -43,6 +44,7 @@ class IcechunkSparkOperator(SparkSubmitOperator):
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "icechunk_conn_id")
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
 
     def __init__(
         self,

@@ -11,6 +11,8 @@ from pathlib import Path
 import httpx
 import uvicorn
 
+from airflow_icechunk.plugin.icechunk_plugin import IcechunkPlugin
+
 USERS = "admin:admin,op:op,viewer:viewer"
 SETTINGS = {
     "AIRFLOW__API_AUTH__JWT_SECRET": "s" * 64,
@@ -21,18 +23,18 @@ SETTINGS = {
 
 
 def make_app(root_path=""):
-    """Airflow's own plugin manager, auth manager and login around our application."""
-    from airflow import plugins_manager
+    """Airflow's own auth manager and login around our application."""
     from fastapi import FastAPI
 
     with warnings.catch_warnings():
         # Airflow imports a test client, which wants another library.
         warnings.simplefilter("ignore")
-        from airflow.api_fastapi.app import init_auth_manager, init_plugins
+        from airflow.api_fastapi.app import init_auth_manager
 
-    plugins_manager.get_fastapi_plugins.cache_clear()
+    (mine,) = IcechunkPlugin().fastapi_apps
     app = FastAPI(root_path=root_path)
-    init_plugins(app)
+    app.mount(mine["url_prefix"], mine["app"])
+    app.state.icechunk = mine["app"]
     init_auth_manager(app)
     return app
 
@@ -42,6 +44,8 @@ def serving(app):
     """The address of a running server."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
+        # From here on connections wait until the server is up.
+        listener.listen()
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

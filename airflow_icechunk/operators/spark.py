@@ -6,16 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_icechunk.lineage import operator_lineage
-from airflow_icechunk.links import LINKS
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.spark_jobs import IcechunkSparkOperator
 from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from airflow.sdk import BaseOperatorLink, Context
+    from airflow.sdk import Context
 
 
 class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
@@ -64,7 +63,6 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         "virtual_chunks",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"job_params": "json", "metadata": "json"}
-    operator_extra_links: Collection[BaseOperatorLink] = LINKS
 
     def __init__(
         self,

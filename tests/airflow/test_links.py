@@ -1,10 +1,12 @@
 """Buttons of a task lead to the pages of what it made."""
 
+import inspect
 import json
+from importlib import import_module
 
 import pytest
 import zarr
-from airflow.sdk import DAG, task
+from airflow.sdk import DAG, BaseOperator, task
 from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_icechunk.get_provider_info import get_provider_info
@@ -80,6 +82,21 @@ def test_what_is_left_for_the_link_is_small_and_holds_no_secret(repo, run, insta
     left = ti.xcoms[XCOM_KEY]
     assert {*left} == {"icechunk_conn_id", "snapshot_id"}
     assert "hush" not in json.dumps(ti.xcoms)
+
+
+def test_every_operator_and_sensor_of_the_provider_has_the_links():
+    info = get_provider_info()
+    for kind in ("operators", "sensors"):
+        for entry in info[kind]:
+            for name in entry["python-modules"]:
+                tasks = [
+                    item
+                    for item in vars(import_module(name)).values()
+                    if inspect.isclass(item) and issubclass(item, BaseOperator)
+                ]
+                own = [task for task in tasks if task.__module__ == name]
+                assert own
+                assert all(task.operator_extra_links is LINKS for task in own), name
 
 
 def test_the_provider_names_every_link():

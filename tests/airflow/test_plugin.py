@@ -31,13 +31,17 @@ API = "/icechunk/api/repos/icechunk_default"
 
 
 @pytest.fixture(scope="module")
-def address(database):
-    """Of a server that Airflow would not tell from its own."""
+def application(database):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
-        with serving(make_app()) as found:
-            yield found
+        yield make_app()
+
+
+@pytest.fixture(scope="module")
+def address(application):
+    with serving(application) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +54,9 @@ def clients(address):
 
 
 @pytest.fixture
-def forget(clients):
-    """Repositories stay open for a while; every test has another one behind the same name."""
-    from airflow import plugins_manager
-
-    (plugin,) = (
-        app for app in plugins_manager.get_fastapi_plugins()[0] if app["name"] == "Icechunk"
-    )
-    plugin["app"].state.repositories._open.clear()
-
-
-@pytest.fixture
-def op(clients, repo, forget):
+def op(clients, application, repo):
+    # Repositories stay open for a while; every test has another one behind the same name.
+    application.state.icechunk.state.repositories._open.clear()
     return clients["op"]
 
 
@@ -208,6 +203,28 @@ def test_an_error_of_the_store_names_no_secret(op, connect, caplog):
                 assert secret not in caplog.text
     assert "unknown extras: sesame" in op.get("/icechunk/repos/odd").text
     assert "cannot be opened" in op.get("/icechunk/").text
+
+
+@pytest.mark.parametrize("kind", [icefloe.StorageError, icefloe.NotFoundError, RuntimeError])
+def test_whatever_fails_later_names_no_secret_either(repo, connect, tmp_path, caplog, kind):
+    from airflow_icechunk.plugin.errors import ViewError
+    from airflow_icechunk.plugin.repositories import Repositories
+
+    connect("mine", host=str(tmp_path / "repo"), password="hush-hush", login="AKIAVERYSECRET")
+
+    told = "hush-hush was refused to AKIAVERYSECRET at https://me:word@host/x?sig=1234"
+
+    def fail(opened):
+        assert "hush" not in repr(opened)
+        raise kind(told)
+
+    with pytest.raises(ViewError) as caught:
+        Repositories().read("mine", fail)
+    for text in (caught.value.text, caplog.text):
+        assert not re.search("hush|AKIA|word|1234", text)
+    assert caught.value.__cause__ is None
+    # Nobody has judged what strangers say.
+    assert ("was refused" in caught.value.text) == (kind is not RuntimeError)
 
 
 def test_a_repository_that_is_not_there_yet_is_told_in_words(op, connect, tmp_path):
@@ -470,8 +487,9 @@ def test_a_store_that_does_not_answer_costs_one_thread_and_a_moment(connect, tmp
 def test_every_component_loads_the_plugin_and_only_the_api_server_its_application(tmp_path):
     program = (
         "import sys\n"
-        "from airflow.plugins_manager import _get_plugins\n"
-        "(plugin,) = (each for each in _get_plugins()[0] if each.name == 'icechunk')\n"
+        "from importlib.metadata import entry_points\n"
+        "(entry,) = entry_points(group='airflow.plugins', name='icechunk')\n"
+        "plugin = entry.load()()\n"
         "views = [view['destination'] for view in plugin.external_views]\n"
         "before = sorted({'fastapi', 'icefloe', 'numpy', 'zarr'} & set(sys.modules))\n"
         "(app,) = plugin.fastapi_apps\n"
