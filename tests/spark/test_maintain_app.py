@@ -41,7 +41,9 @@ def arguments(repo, task, params, key=KEY, **more):
 
 
 @pytest.mark.parametrize(
-    "deployed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["main", "spark-submit"]
+    "deployed",
+    [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+    ids=["main", "spark-submit"],
 )
 def test_every_task_is_reported(repo, deployed, spark, monkeypatch):
     """On one session, which the program would stop; and each in a program of its own."""
