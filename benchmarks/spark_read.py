@@ -16,7 +16,7 @@ import icechunk
 import numpy as np
 import zarr
 
-from benchmarks.spark_write import WORKERS, blocks, cpu_seconds, values
+from benchmarks.spark_write import WORKERS, blocks, values, watched
 from icefloe import Repository
 from icefloe.spark import IcechunkDataSource
 
@@ -50,20 +50,24 @@ def through_spark(spark: SparkSession, folder: str, **options: str) -> Reading:
     wanted = ["count(*)", "sum(value)"]
     if not options:
         wanted.append("sum((dim_0 + dim_1) % 1000 * value)")
-    started, cpu = time.perf_counter(), cpu_seconds()
-    table = spark.read.format("icechunk").options(url=folder, array="a", **options).load()
-    found = table.selectExpr(*wanted).first()
-    return time.perf_counter() - started, cpu_seconds() - cpu, list(found or ())
+    with watched() as watch:
+        started = time.perf_counter()
+        table = spark.read.format("icechunk").options(url=folder, array="a", **options).load()
+        found = table.selectExpr(*wanted).first()
+        seconds = time.perf_counter() - started
+    return seconds, watch.cpu_s, list(found or ())
 
 
 def in_pool(store: str, folder: str, regions: int) -> Reading:
     """Count and sum: each process reads whole regions with zarr, a block at a time."""
     with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
         list(pool.map(_warm, [store] * WORKERS, [folder] * WORKERS))
-        started, cpu = time.perf_counter(), cpu_seconds()
-        parts = list(pool.map(_read_region, [store] * regions, [folder] * regions, range(regions)))
-        seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
-    return seconds, cpu, np.sum(parts, axis=0).tolist()
+        with watched() as watch:
+            started = time.perf_counter()
+            places = [store] * regions, [folder] * regions, range(regions)
+            parts = list(pool.map(_read_region, *places))
+            seconds = time.perf_counter() - started
+    return seconds, watch.cpu_s, np.sum(parts, axis=0).tolist()
 
 
 def _open(store: str, folder: str) -> zarr.Array[Any]:

@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,45 +63,64 @@ def compute(block: ice.Block) -> np.ndarray[Any, Any]:
 
 
 @dataclass(slots=True)
-class Memory:
-    """How far this process grew while it was watched."""
+class Watch:
+    """How far this process grew while it was watched, and what it and all below it computed."""
 
-    start: int = field(default_factory=lambda: psutil.Process().memory_info().rss)
-    peak: int = 0
+    start: int
+    peak: int
+    cpu: dict[tuple[int, float], tuple[float, float]] = field(default_factory=dict)
+    """By process and its time of birth: CPU seconds when it was first and when it was last seen."""
 
     @property
     def growth_mb(self) -> float:
         return (self.peak - self.start) / 2**20
 
+    @property
+    def cpu_s(self) -> float:
+        """Hardly depends, unlike wall time, on who else uses the machine."""
+        return sum(last - first for first, last in self.cpu.values())
 
-def cpu_seconds() -> float:
-    """What this process and all below it have computed, those included that have ended.
-
-    Unlike wall time, it hardly depends on who else uses the machine.
-    """
-    me, total = psutil.Process(), 0.0
-    for process in [me, *me.children(recursive=True)]:
+    def look(self, process: psutil.Process, since: float) -> None:
         with suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
+            times, born = process.cpu_times(), process.create_time()
+            used = times.user + times.system
+            # One that was born meanwhile began with nothing.
+            first, _ = self.cpu.get((process.pid, born), (0.0 if born >= since else used, used))
+            self.cpu[process.pid, born] = first, used
+
+
+_MEMORY_EVERY = 0.05
+_CPU_EVERY = 10
+"""Looking at all processes is dear: once in so many looks at the memory."""
 
 
 @contextmanager
-def watched() -> Iterator[Memory]:
-    memory, done = Memory(), threading.Event()
+def watched() -> Iterator[Watch]:
+    me, since = psutil.Process(), time.time()
+    memory = me.memory_info().rss
+    watch, done = Watch(memory, memory), threading.Event()
+
+    def look() -> None:
+        for process in [me, *me.children(recursive=True)]:
+            watch.look(process, since)
 
     def sample() -> None:
-        while not done.wait(0.05):
-            memory.peak = max(memory.peak, psutil.Process().memory_info().rss)
+        for turn in count(1):
+            if done.wait(_MEMORY_EVERY):
+                return
+            watch.peak = max(watch.peak, me.memory_info().rss)
+            if turn % _CPU_EVERY == 0:
+                look()
 
+    look()
     thread = threading.Thread(target=sample)
     thread.start()
     try:
-        yield memory
+        yield watch
     finally:
         done.set()
         thread.join()
+        look()
 
 
 def start_spark() -> SparkSession:
@@ -133,22 +153,21 @@ def create(store: Any, chunks: int, regions: int) -> None:
 def ours(spark: SparkSession, folder: str, chunks: int, regions: int) -> dict[str, float]:
     config = with_rule(RepositoryConfig(), "/a", (1, chunks // regions))
     repo = Repository.create(folder, config=config)
-    started, cpu = time.perf_counter(), cpu_seconds()
+    started = time.perf_counter()
     session = repo.writable_session("main")
     create(session.store, chunks, regions)
-    with watched() as memory:
+    with watched() as watch:
         staged = ice.write(spark, ice.plan(session, "a"), compute)
         written = time.perf_counter()
         session.commit("all")
         committed = time.perf_counter()
-        cpu = cpu_seconds() - cpu
     if staged.chunks != chunks:
         raise AssertionError(f"{staged.chunks} chunks were written, not {chunks}")
     return {
         "write_s": written - started,
         "commit_s": committed - written,
-        "write_cpu": cpu,
-        "growth_mb": memory.growth_mb,
+        "write_cpu": watch.cpu_s,
+        "growth_mb": watch.growth_mb,
         "objects": float(len(os.listdir(Path(folder) / "chunks"))),
     }
 
@@ -173,23 +192,22 @@ def official(folder: str, chunks: int, regions: int) -> dict[str, float]:
         splitting=icechunk.ManifestSplittingConfig.from_dict(split)
     )
     repo = icechunk.Repository.create(icechunk.local_filesystem_storage(folder), config)
-    started, cpu = time.perf_counter(), cpu_seconds()
+    started = time.perf_counter()
     session = repo.writable_session("main")
     create(session.store, chunks, regions)
     session.commit("empty")
     session = repo.writable_session("main")
-    with watched() as memory, ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool, watched() as watch:
         forks = [pool.submit(write_fork, session.fork(), row) for row in range(regions)]
         session.merge(*(fork.result() for fork in forks))
         written = time.perf_counter()
         session.commit("all")
         committed = time.perf_counter()
-        cpu = cpu_seconds() - cpu
     return {
         "write_s": written - started,
         "commit_s": committed - written,
-        "write_cpu": cpu,
-        "growth_mb": memory.growth_mb,
+        "write_cpu": watch.cpu_s,
+        "growth_mb": watch.growth_mb,
         "objects": float(len(os.listdir(Path(folder) / "chunks"))),
     }
 
