@@ -1,7 +1,6 @@
-"""The driver program for maintenance, and the examples of its page."""
+"""The driver program for maintenance: a report for each key, or a failure that is told."""
 
 import json
-import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -11,14 +10,12 @@ import icechunk
 import pytest
 import zarr
 
-import icefloe
 from icefloe import PackingConfig, Repository, RepositoryConfig
 from icefloe.errors import InvalidInputError
 from icefloe.job_reports import delete_report, find_report, store_report
 from icefloe.spark import maintenance_app as app
 from spark.test_app import LOCAL, environment
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark-maintenance.md"
 KEY = "weekly 2026-11-18"
 
 
@@ -129,15 +126,3 @@ def test_secrets_are_refused_by_name_only(repo, capsys):
     told = capsys.readouterr().err
     assert "secret may be secret" in told
     assert "hunter2" not in told
-
-
-def test_every_example_of_the_page_runs(repo, spark):
-    store_report(repo.storage, KEY, {"task": "verify", "finished_at": "now", "result": {}})
-    blocks = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 5
-    names: dict[str, object] = {}
-    for block in blocks:
-        block = block.replace("s3://bucket/era5", repo.storage.url)
-        exec(compile(block, PAGE.name, "exec"), names)
-    assert find_report(repo.storage, KEY) is None
-    assert icefloe.Repository.open(repo.storage).verify("data") == []
