@@ -120,6 +120,14 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url):
         open_storage("s3://bucket", {"client_kwargs": {"endpoint_url": url}})
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs", "abfss"])
+def test_credentials_before_a_bucket_are_refused_and_not_repeated(scheme):
+    with pytest.raises(InvalidInputError) as caught:
+        open_storage(f"{scheme}://key:{PLANTED}@bucket/prefix")
+    assert PLANTED not in str(caught.value)
+    open_storage("abfss://container@account.dfs.core.windows.net/a?b", {"account_name": "account"})
+
+
 def public_options(server):
     options = server.options
     return {name: options[name] for name in ("endpoint_url", "client_kwargs")}

@@ -100,6 +100,9 @@ def _find(url: str) -> tuple[str, Backend]:
     if scheme == "memory":
         return f"memory://{place}", memory.BACKEND
     if scheme in _CLOUDS:
+        # `abfss://container@account` has a name before the host, and a key may hold a question mark.
+        if urlsplit(url).password is not None:
+            raise _credentials_in(url)
         module, shown = _CLOUDS[scheme]
         return f"{shown}://{place}", _load(module, module, f"{scheme}://")
     _refuse_credentials(url)
@@ -126,11 +129,15 @@ def _check_endpoint(options: Mapping[str, Any]) -> None:
 
 
 def _refuse_credentials(url: str) -> None:
-    # The URL is shown in messages and travels in pickles. It is not repeated here for the same
-    # reason.
     parts = urlsplit(url)
     if parts.username is not None or parts.query:
-        raise InvalidInputError(
-            f"no credentials in the URL of {parts.hostname}, please: use storage_options",
-            kind="invalid-url",
-        )
+        raise _credentials_in(url)
+
+
+def _credentials_in(url: str) -> InvalidInputError:
+    # The URL is shown in messages and travels in pickles. It is not repeated here for the same
+    # reason.
+    return InvalidInputError(
+        f"no credentials in the URL of {urlsplit(url).hostname}, please: use storage_options",
+        kind="invalid-url",
+    )
