@@ -33,7 +33,7 @@ RUN_ELSEWHERE = {
     "spark.md": "tests/spark/test_spark_docs.py",
     "spark-arrays.md": "tests/spark/test_array_docs.py",
     "spark-maintenance.md": "tests/spark/test_maintain_docs.py",
-    "spark-operations.md": "tests/spark/test_spark_docs.py",
+    "spark-operations.md": "tests/spark/test_operations_docs.py",
 }
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
