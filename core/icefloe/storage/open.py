@@ -100,7 +100,7 @@ def _find(url: str) -> tuple[str, Backend]:
     if scheme == "memory":
         return f"memory://{place}", memory.BACKEND
     if scheme in _CLOUDS:
-        # `abfss://container@account` has a name before the host, and a key may hold a question mark.
+        # `abfss://container@account` has a name before its host; a key may have a question mark.
         if urlsplit(url).password is not None:
             raise _credentials_in(url)
         module, shown = _CLOUDS[scheme]
