@@ -21,7 +21,7 @@ help: ## list the targets
 test: java $(INSTALLED) ## run the tests, without the slow ones
 	$(PYTEST) -m "not slow" $(ARGS)
 
-demo: java $(INSTALLED) ## create a repository, write, commit, tag, read back
+demo: java $(INSTALLED) ## the whole story: Airflow, Spark, a kill, an audit, time travel
 	$(PYTHON) -m demo
 
 up: java $(INSTALLED) ## start Airflow, Spark and an S3 server on this machine
@@ -33,7 +33,7 @@ status: $(PYTHON) ## show what of it runs
 down: $(PYTHON) ## stop it, and leave no process behind
 	$(PYTHON) -m stack down
 
-e2e: java $(INSTALLED) ## start it all, run a Dag over REST, stop it all
+e2e: java $(INSTALLED) ## start it all, run every example Dag over REST, stop it all
 	$(PYTEST) tests/stack/test_e2e.py $(ARGS)
 
 check: $(INSTALLED) ## formatting, lint, types, layers
