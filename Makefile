@@ -11,9 +11,11 @@ INSTALL := $(if $(UV),$(UV) pip install --python $(PYTHON),$(PYTHON) -m pip inst
 WORKERS ?= 2
 PYTEST := $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 FUZZ_FILES ?= 20000
+AIRFLOW ?= 3.1.8
+COMPAT := .compat/$(AIRFLOW)
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo up down status e2e check format schemas bench fuzz soak constraints clean java
+.PHONY: help test demo up down status e2e compat check format schemas bench fuzz soak constraints clean java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +37,14 @@ down: $(PYTHON) ## stop it, and leave no process behind
 
 e2e: java $(INSTALLED) ## start it all, run every example Dag over REST, stop it all
 	$(PYTEST) tests/stack/test_e2e.py $(ARGS)
+
+compat: java $(PYTHON) ## run the provider's tests on another Airflow: AIRFLOW=3.1.8
+	test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
+	$(if $(UV),$(UV) pip install --python $(COMPAT)/bin/python,$(COMPAT)/bin/python -m pip install) \
+	    apache-airflow==$(AIRFLOW) 'fastapi<0.137' 'cadwyn<6.2' 'svcs<26' \
+	    apache-airflow-providers-amazon apache-airflow-providers-google \
+	    apache-airflow-providers-microsoft-azure -e './core[all]' -e '.[dev]'
+	$(COMPAT)/bin/python -m pytest -W default -m "not slow" tests/airflow $(ARGS)
 
 check: $(INSTALLED) ## formatting, lint, types, layers
 	$(VENV)/bin/ruff format --check .
