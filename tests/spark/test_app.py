@@ -191,18 +191,3 @@ def test_a_driver_killed_before_the_flush_is_run_again(repo, tmp_path):
     done = submit(given)
     assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(values(repo, repo.find_write("day 1")), expected((17, 23)))
-
-
-@pytest.mark.slow
-def test_two_drivers_at_once_stage_one_snapshot(repo):
-    command = [sys.executable, "-m", "icefloe.spark.app", *arguments(repo)]
-    flags = " ".join(f"--conf {name}={value}" for name, value in LOCAL.items())
-    env = environment(PYSPARK_SUBMIT_ARGS=f"{flags} pyspark-shell")
-    drivers = [
-        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        for _ in range(2)
-    ]
-    answers = [json.loads(driver.communicate()[0].splitlines()[-1]) for driver in drivers]
-    assert [driver.returncode for driver in drivers] == [0, 0]
-    assert answers[0] == answers[1]
-    assert len(list(repo.ops_log())) == 2, "the repository was created, and one snapshot staged"

@@ -60,6 +60,7 @@ def check(repo, tip):
     return found
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
 def test_a_flush_killed_at_any_write_leaves_nothing_or_all(spark, repo, tmp_path):
     tip = repo.lookup_branch("main")
@@ -121,7 +122,7 @@ def start(repo, *fate):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("repo", ["local"], indirect=True)
 def test_a_driver_killed_at_any_write_is_ended_by_its_retry(repo):
     tip = repo.lookup_branch("main")

@@ -11,6 +11,7 @@ import pytest
 import zarr
 
 from icefloe import PackingConfig, Repository, RepositoryConfig
+from spark.doomed_source import DoomedDataSource
 from spark.jobs import create
 from spark.stream_query import start
 from spark.test_app import LOCAL, environment
@@ -77,9 +78,13 @@ def check(repo, rows):
     assert repo.verify("objects") == []
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("kind", "moments"),
-    [(Files, [BEGINS, BEFORE_SWAP, AFTER_SWAP]), (Commits, [BEFORE_SWAP, AFTER_SWAP])],
+    [
+        (Files, [BEGINS, BEFORE_SWAP, AFTER_SWAP]),
+        pytest.param(Commits, [BEFORE_SWAP, AFTER_SWAP], marks=pytest.mark.slow),
+    ],
 )
 def test_a_commit_of_a_batch_that_is_killed_counts_once(spark, repo, tmp_path, kind, moments):
     source, checkpoint = kind(tmp_path / "source"), tmp_path / "checkpoint"
@@ -96,40 +101,64 @@ def test_a_commit_of_a_batch_that_is_killed_counts_once(spark, repo, tmp_path, k
     check(repo, number + 2)
 
 
-def run(**given):
+def test_a_batch_write_that_is_killed_is_ended_by_its_retry(spark, repo):
+    spark.dataSource.register(DoomedDataSource)
+    frame = spark.createDataFrame([(0, 0, 1.0)], "y long, x long, value double").coalesce(1)
+    writer = frame.write.format("doomed").mode("append")
+    writer = writer.options(url=repo.storage.url, array="a", write_key="rows 1")
+    for moment in (BEFORE_SWAP, AFTER_SWAP):
+        with pytest.raises(Exception, match="Python worker exited unexpectedly"):
+            writer.option("dies_at", moment).save()
+        # Spark aborts the write, whether it landed or not.
+        assert (repo.find_write("rows 1", "main") is not None) == (moment == AFTER_SWAP)
+        assert row(repo)[0] == (moment == AFTER_SWAP)
+        assert repo.verify("objects") == []
+    before = repo.lookup_branch("main")
+    writer.option("dies_at", -1).save()
+    assert repo.lookup_branch("main") == before
+
+
+def run(folder, **given):
     """How a process ends that runs a query, and what it said."""
     flags = " ".join(f"--conf {name}={value}" for name, value in LOCAL.items())
-    done = subprocess.run(
-        [sys.executable, "-m", "spark.stream_query", json.dumps(given)],
-        env=environment(PYSPARK_SUBMIT_ARGS=f"{flags} pyspark-shell"),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    return done.returncode, done.stderr[-4000:]
+    log = folder / "log"
+    # Not a pipe: what the dead leave behind would keep it open.
+    with log.open("wb") as said:
+        done = subprocess.run(
+            [sys.executable, "-m", "spark.stream_query", json.dumps(given)],
+            env=environment(PYSPARK_SUBMIT_ARGS=f"{flags} pyspark-shell"),
+            stdout=said,
+            stderr=said,
+            timeout=400,
+        )
+    return done.returncode, log.read_text()[-4000:]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", [Files, Commits])
 def test_a_query_killed_at_any_point_of_a_batch_goes_on(repo, tmp_path, kind):
     source, checkpoint = kind(tmp_path / "source"), tmp_path / "checkpoint"
     given = {"source": source.url, "url": repo.storage.url, "checkpoint": str(checkpoint)}
-    moments = [*range(ENDS + 1), "offsets", "commits"]
+    # After one file is before the next one.
+    moments = [0, 1, BEGINS, *range(BEGINS + 1, AFTER_SWAP, 2), AFTER_SWAP, ENDS]
+    moments += ["offsets", "commits"]
     if kind is Commits:
         moments = [0, BEFORE_SWAP, AFTER_SWAP, "commits"]
     for number, moment in enumerate(moments):
         source.add(number)
         if isinstance(moment, str):
             # Spark writes this file when a batch is planned, and that one when it is over.
-            code, told = run(mark=str(checkpoint / moment / str(number)), **given)
+            code, told = run(tmp_path, mark=str(checkpoint / moment / str(number)), **given)
         else:
-            code, told = run(dies_in=str(number), dies_at=str(moment), victims="all", **given)
+            code, told = run(
+                tmp_path, dies_in=str(number), dies_at=str(moment), victims="all", **given
+            )
         assert code == -signal.SIGKILL, told
         is_there = moment == "commits" or (moment != "offsets" and moment >= AFTER_SWAP)
         check(repo, number + is_there)
     source.add(number + 1)
-    code, told = run(**given)
+    code, told = run(tmp_path, **given)
     assert code == 0, told
     check(repo, number + 2)
     assert sorted(applied(repo)) == list(range(number + 2)), "no batch is left out"
