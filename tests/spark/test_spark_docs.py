@@ -70,7 +70,7 @@ def prepare_files(names):
 
 def prepare_append(names):
     names["url"] = names["repo"].storage.url
-    rows = [(30, float(lat), float(lon), 1.5) for lat in range(4) for lon in range(6)]
+    rows = [(30, lat, lon, 1.5) for lat in range(4) for lon in range(6)]
     frame = names["spark"].createDataFrame(rows, ["time", "lat", "lon", "value"])
     names["df"] = frame.withColumn("day", frame.time)
 
@@ -81,8 +81,8 @@ def prepare_stream(names):
     rate = names["spark"].readStream.format("rate").option("rowsPerSecond", 1).load()
     names["rows"] = rate.select(
         functions.col("value").alias("time"),
-        functions.lit(0.0).alias("lat"),
-        functions.lit(0.0).alias("lon"),
+        functions.lit(0).alias("lat"),
+        functions.lit(0).alias("lon"),
         functions.lit(1.0).alias("value"),
     )
 

@@ -122,7 +122,7 @@ def save(folder, number, engine="netcdf4", **options):
 
 
 def opened(files):
-    parts = [xr.open_dataset(file) for file in files]
+    parts = [xr.load_dataset(file) for file in files]
     return xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="override")
 
 
