@@ -36,6 +36,7 @@ from icefloe.conflicts import (
     RebaseFailedError,
     VersionSelection,
 )
+from icefloe.descriptions import WRITE_KEY
 from icefloe.diffs import Diff
 from icefloe.errors import (
     AlreadyExistsError,
@@ -60,7 +61,7 @@ from icefloe.history import ManifestFileInfo, SnapshotInfo
 from icefloe.node_tree import SessionMode
 from icefloe.ref_changes import FeatureFlag
 from icefloe.repository import Repository
-from icefloe.session import WRITE_KEY, ForkSession, Session
+from icefloe.session import ForkSession, Session
 from icefloe.storage import MemoryStorage, Retries, Storage, open_storage
 from icefloe.version import __version__
 from icefloe.virtual import VirtualChunkSpec

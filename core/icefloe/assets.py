@@ -82,10 +82,21 @@ class Assets:
         return self._repo
 
     def swap_repo(self, info: RepoInfo, *, expected: Version | None) -> Version:
-        """Replace the repo object if it is still at `expected`; None creates it."""
+        """Replace the repo object if it is still at `expected`; None creates it.
+
+        Raises:
+            InternalError: nobody could read what was to be written; nothing was.
+        """
         data = repo_info.encode(info)
+        try:
+            written = repo_info.decode(data, name=REPO)
+        except FormatError as error:
+            raise InternalError(f"the new repo object cannot be read: {error}") from error
         metadata = _object_metadata("repo-info")
-        return self.storage.put_if(REPO, data, expected=expected, metadata=metadata)
+        version = self.storage.put_if(REPO, data, expected=expected, metadata=metadata)
+        # Decoding was no waste: the next reader need not do it again.
+        self._repo = written, version
+        return version
 
     def back_up_repo(self, name: str, *, expected: Version) -> None:
         """Copy the repo object aside before it is replaced."""

@@ -52,6 +52,26 @@ class ChangeSet:
     """Every node that moved, those below another one too, from where the base has it."""
     chunks: dict[NodeId, ChunkEdits] = field(default_factory=dict)
     adopted: dict[NodeId, Adopted] = field(default_factory=dict)
+    borrowed: set[SnapshotId] = field(default_factory=set)
+    """Snapshots whose own chunks the edits refer to: a commit needs them registered still."""
+
+    def copy(self) -> ChangeSet:
+        """These changes, in an object that others do not change."""
+        return ChangeSet(
+            nodes=dict(self.nodes),
+            created=set(self.created),
+            updated=set(self.updated),
+            deleted=dict(self.deleted),
+            moves=dict(self.moves),
+            chunks={node_id: edits.copy() for node_id, edits in self.chunks.items()},
+            adopted=dict(self.adopted),
+            borrowed=set(self.borrowed),
+        )
+
+    def settle(self) -> None:
+        """Sort all edits: until the next change, reading them changes nothing inside."""
+        for edits in self.chunks.values():
+            edits.columns()
 
     def __bool__(self) -> bool:
         edited = any(self.chunks.values())

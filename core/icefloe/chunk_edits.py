@@ -106,6 +106,13 @@ class ChunkEdits:
     def __bool__(self) -> bool:
         return bool(self._recent or self._runs)
 
+    def copy(self) -> ChunkEdits:
+        """These edits, in an object that others do not change."""
+        copied = ChunkEdits(self._rank)
+        copied._recent, copied._runs = dict(self._recent), list(self._runs)
+        copied.revision = self.revision
+        return copied
+
     def set(self, coords: Coordinates, ref: ChunkRef | None) -> None:
         """Write a reference, or delete it with None."""
         self._recent[coords] = ref

@@ -106,6 +106,7 @@ def _check_chunks(
 
 def _apply(mine: View, incoming: ChangeSet) -> None:
     changes = mine.changes
+    changes.borrowed |= incoming.borrowed
     for node_id, gone in incoming.deleted.items():
         here = mine.node(gone.path)
         if here is not None and here.id == node_id:

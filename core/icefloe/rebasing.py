@@ -47,6 +47,40 @@ def read_logs(assets: Assets, step: Step) -> list[TransactionLog]:
         ) from error
 
 
+def fast_forward(changes: ChangeSet, steps: Sequence[Step], assets: Assets) -> Snapshot | None:
+    """The last commit's snapshot, if we and the others only wrote chunks, and no chunk twice.
+
+    None where that is not so: then `rebase` goes from commit to commit. This way costs one round
+    trip however many commits there are, so a writer that is far behind does not fall back further.
+    """
+    if not steps or changes.adopted:
+        return None
+    logs = [log for step in steps for log in read_logs(assets, step)]
+    if any(_changes_nodes(log) for log in logs):
+        return None
+    ours = {node_id: edits.index for node_id, edits in changes.edit_columns().items()}
+    touched = {node_id for log in logs for node_id in log.updated_chunks}
+    if not touched.isdisjoint(changes.updated | changes.deleted.keys() | changes.moves.keys()):
+        return None
+    for log in logs:
+        for node_id, index in log.updated_chunks.items():
+            if node_id in ours and bool(rows_in(index, ours[node_id]).any()):
+                return None
+    return assets.snapshot(steps[-1].id)
+
+
+def _changes_nodes(log: TransactionLog) -> bool:
+    return bool(
+        log.new_groups
+        or log.new_arrays
+        or log.deleted_groups
+        or log.deleted_arrays
+        or log.updated_groups
+        or log.updated_arrays
+        or log.moves
+    )
+
+
 def rebase(
     changes: ChangeSet, base: Snapshot, step: Step, assets: Assets, solver: ConflictSolver
 ) -> Snapshot:

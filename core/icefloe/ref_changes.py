@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from icefloe.descriptions import check_message, check_metadata
 from icefloe.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -126,6 +127,9 @@ def delete_tag(tag: str) -> Change:
 
 
 def set_status(status: RepoStatus) -> Change:
+    if status.reason is not None:
+        check_message(status.reason, "reason")
+
     def change(info: RepoInfo) -> tuple[RepoInfo, Update]:
         update = Update(kind=UpdateKind.REPO_STATUS_CHANGED, updated_at=0, status=status)
         return replace(info, status=status), update
@@ -134,10 +138,15 @@ def set_status(status: RepoStatus) -> Change:
 
 
 def set_metadata(metadata: Mapping[str, Json], *, merge: bool) -> Change:
-    """Replace the repository's metadata, or add to it at the top level."""
+    """Replace the repository's metadata, or add to it at the top level.
+
+    Raises:
+        InvalidInputError: it is not JSON, or too large.
+    """
+    given = check_metadata(metadata)
 
     def change(info: RepoInfo) -> tuple[RepoInfo, Update]:
-        new = {**(info.metadata or {}), **metadata} if merge else dict(metadata)
+        new = check_metadata({**(info.metadata or {}), **given}) if merge else given
         update = Update(kind=UpdateKind.METADATA_CHANGED, updated_at=0)
         return replace(info, metadata=new), update
 

@@ -87,6 +87,19 @@ def ancestors(info: RepoInfo, row: int) -> Iterator[int]:
     raise FormatError("repo: the history runs in a circle", kind="history-cycle")
 
 
+def published(info: RepoInfo, branch: str | None = None) -> set[int]:
+    """Rows in the history of a branch; for None, in that of any branch or tag."""
+    if branch is not None:
+        return {*ancestors(info, branch_row(info, branch))}
+    found: set[int] = set()
+    for start in {*info.branches.snapshot.tolist(), *info.tags.snapshot.tolist()}:
+        for row in ancestors(info, start):
+            if row in found:
+                break
+            found.add(row)
+    return found
+
+
 def row_as_of(info: RepoInfo, row: int, when: datetime) -> int:
     """The newest ancestor written at `when` or before; naive times are local.
 

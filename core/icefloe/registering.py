@@ -6,16 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from icefloe import config as configuration
+from icefloe.descriptions import WRITE_KEY
 from icefloe.errors import NotFoundError, SessionStateError
 from icefloe.format.repo_info import Refs, SnapshotInfo
 from icefloe.format.updates import Update, UpdateKind
 from icefloe.ref_changes import branch_moved, require_flag
 from icefloe.refs import ancestors, branch_row, snapshot_row
-from icefloe.session import WRITE_KEY, Publication, Registration
+from icefloe.session import Publication, Registration
 from icefloe.splitting import with_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from icefloe.format.ids import SnapshotId
     from icefloe.format.repo_info import RepoInfo
@@ -43,6 +44,7 @@ class Registrar:
                 # Another attempt at the same write came first, or our own whose answer was lost.
                 self.registered = found
                 return None
+        _require_registered(info, wanted.needs)
         if wanted.moves_nodes:
             require_flag(info, "move_node")
         info = with_split_rules(info, wanted.split_rules)
@@ -97,6 +99,17 @@ class Registrar:
             updated_at=0,
             name=branch,
             new_snap_id=self._publication.snapshot.id,
+        )
+
+
+def _require_registered(info: RepoInfo, ids: Iterable[SnapshotId]) -> None:
+    """Raises NotFoundError if one was dropped: its files may be gone, or about to go."""
+    gone = sorted(str(item) for item in ids if info.snapshots.row(item) is None)
+    if gone:
+        raise NotFoundError(
+            f"snapshot {', '.join(gone)}, whose chunks this write uses, was expired or collected "
+            "as garbage meanwhile: write them again",
+            kind="snapshot-not-found",
         )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe.clock import next_time, now
-from icefloe.errors import ConflictError, FormatError, ReadOnlyError
+from icefloe.errors import ConflictError, FormatError, ReadOnlyError, UnknownOutcomeError
 from icefloe.format.ids import ObjectId
 from icefloe.format.repo_info import RepoInfo
 from icefloe.format.status import Availability
@@ -32,13 +32,22 @@ The entry's time is set later. None: nothing is to be changed.
 """
 
 
+MAX_TRIES = 1000
+INITIAL_WAIT = 0.005
+MAX_WAIT = 0.05
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """How often a lost race is run again, and how long to wait before: seconds, with jitter."""
+    """How often a lost race is run again, and how long to wait before: seconds, with jitter.
 
-    count: int = 100
-    initial: float = 0.05
-    maximum: float = 30.0
+    Who won a race does not wait before the next one. If losers waited ever longer, one writer in a
+    tight loop would shut all others out; so the wait stays below what one attempt takes.
+    """
+
+    count: int = MAX_TRIES
+    initial: float = INITIAL_WAIT
+    maximum: float = MAX_WAIT
 
     def wait(self, failed: int) -> None:
         bound = self.initial * 2 ** max(failed - _IMMEDIATE, 0)
@@ -71,17 +80,16 @@ def update_repo(
     """
     if assets.storage.read_only:
         raise ReadOnlyError(f"{assets.storage.url} takes no writes", kind="read-only-storage")
-    tried: set[bytes | None] = set()
+    tried: set[bytes] = set()
+    known: set[bytes] = set()
     for failed in range(1, attempts.count + 1):
         info, version = assets.repo()
-        if not tried.isdisjoint(info.updates.backup_path.tolist()):
-            # An earlier swap landed, its answer was lost, and others have written since: the name
-            # of our backup, which nobody else could choose, is in the log.
+        if not tried:
+            known = _backup_names(info)
+        elif _has_landed(assets, info, tried, known):
+            # An earlier swap landed, its answer was lost, and others have written since.
             return
-        if not whatever_status:
-            require_online(info)
-        if not len(info.updates):
-            raise FormatError("repo: the list of updates is empty", kind="no-updates")
+        _check(info, whatever_status=whatever_status)
         changed = change(info)
         if changed is None:
             return
@@ -99,6 +107,51 @@ def update_repo(
         f"{assets.storage.url}: the repo object kept changing through {attempts.count} attempts",
         kind="update-attempts-exhausted",
     )
+
+
+def _has_landed(assets: Assets, info: RepoInfo, tried: set[bytes], known: set[bytes]) -> bool:
+    """Whether the ops log has one of our swaps, told by the name of its backup.
+
+    Nobody else could choose such a name. The log runs on in the backups themselves; it is followed
+    until it reaches what was there before our first try.
+
+    Args:
+        assets: the repository's files.
+        info: the repo object as it is now.
+        tried: the names of our backups.
+        known: the names in the log before our first try.
+
+    Raises:
+        UnknownOutcomeError: somebody removed a part of the log that would tell.
+    """
+    while True:
+        names = _backup_names(info)
+        if not names.isdisjoint(tried):
+            return True
+        before = info.repo_before_updates
+        if before is None or not names.isdisjoint(known):
+            return False
+        older = assets.backup(before)
+        if older is None:
+            raise UnknownOutcomeError(
+                f"{assets.storage.url}: overwritten/{before} was removed, so nobody can tell "
+                "whether a change whose answer was lost is there: look before you retry"
+            )
+        info = older
+
+
+def _backup_names(info: RepoInfo) -> set[bytes]:
+    """The backups that a repo object tells of, which reach back as far as its updates."""
+    names = {name for name in info.updates.backup_path.tolist() if name is not None}
+    before = info.repo_before_updates
+    return names if before is None else names | {before.encode()}
+
+
+def _check(info: RepoInfo, *, whatever_status: bool) -> None:
+    if not whatever_status:
+        require_online(info)
+    if not len(info.updates):
+        raise FormatError("repo: the list of updates is empty", kind="no-updates")
 
 
 def require_online(info: RepoInfo) -> None:

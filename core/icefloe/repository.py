@@ -9,6 +9,7 @@ from icefloe import config as configuration
 from icefloe import creating, ref_changes, staged_writes
 from icefloe.assets import REPO, Assets
 from icefloe.config import RepositoryConfig, effective
+from icefloe.descriptions import check_message, check_metadata, check_write_key
 from icefloe.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -16,7 +17,7 @@ from icefloe.errors import (
 )
 from icefloe.node_tree import SessionMode
 from icefloe.preloading import preload
-from icefloe.refs import ancestors, branch_row, resolve, row_as_of
+from icefloe.refs import branch_row, published, resolve, row_as_of
 from icefloe.repo_update import require_readable
 from icefloe.session import (
     Session,
@@ -29,7 +30,7 @@ from icefloe.working_tree import Context
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from icefloe.conflicts import ConflictSolver
@@ -228,7 +229,7 @@ class Repository(Upkeep):
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Json]) -> None:
         """Metadata for every commit through this handle, under what a commit says itself."""
-        self._default_metadata = dict(metadata)
+        self._default_metadata = check_metadata(metadata)
 
     def default_commit_metadata(self) -> dict[str, Json]:
         return dict(self._default_metadata)
@@ -270,7 +271,7 @@ class Repository(Upkeep):
         info = self._writable_info()
         row = resolve(info, branch, None, snapshot_id)
         staged_on = snapshot_id
-        if branch is not None or self._is_published(info, row):
+        if branch is not None or row in published(info):
             staged_on = None
         return self._session(
             info, row, mode=SessionMode.WRITABLE, branch=branch, staged_on=staged_on
@@ -299,6 +300,8 @@ class Repository(Upkeep):
         write_key: str | None = None,
     ) -> Iterator[IcechunkStore]:
         """A zarr store whose changes are committed on leaving; on an exception nothing is."""
+        # What the commit would refuse must not cost the work in between.
+        check_message(message), check_metadata(metadata), check_write_key(write_key)
         session = self.writable_session(branch)
         yield session.store
         session.commit(
@@ -335,25 +338,39 @@ class Repository(Upkeep):
             ConflictError: two staged writes changed one thing, or wrote one chunk.
             RebaseFailedError: one conflicts with what was committed to the branch meanwhile.
         """
-        said = dict(metadata or {})
         return staged_writes.merge_snapshots(
-            self._context(), self, branch, snapshot_ids, message, said, write_key
+            self._context(),
+            self,
+            branch,
+            snapshot_ids,
+            check_message(message),
+            check_metadata(metadata),
+            check_write_key(write_key),
         )
 
-    def publish(self, branch: str, snapshot_id: str) -> str:
+    def publish(
+        self,
+        branch: str,
+        snapshot_id: str,
+        *,
+        check: Callable[[Session, Session], None] | None = None,
+    ) -> str:
         """Move a branch to a staged snapshot, or merge that into a branch that moved; the tip.
 
         Publishing twice does nothing the second time.
 
+        Args:
+            branch: the branch to move.
+            snapshot_id: what `Session.flush` or `merge_snapshots` returned.
+            check: is called with read-only sessions on the branch as it is, and as it would be
+                after a merge, if one is needed; again where the branch moves meanwhile. If it
+                raises, nothing is published.
+
         Raises:
             ConflictError: the snapshot conflicts with what was committed meanwhile.
+            NotFoundError: the snapshot, or a staged one below it, was expired or collected.
         """
-        return staged_writes.publish(self._context(), self, branch, snapshot_id)
-
-    def _is_published(self, info: RepoInfo, row: int) -> bool:
-        """Whether some branch or tag has the snapshot in its history."""
-        starts = {*info.branches.snapshot.tolist(), *info.tags.snapshot.tolist()}
-        return any(at == row for start in starts for at in ancestors(info, start))
+        return staged_writes.publish(self._context(), self, branch, snapshot_id, check)
 
     def _session(
         self,

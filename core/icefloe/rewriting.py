@@ -11,6 +11,7 @@ from icefloe import config as configuration
 from icefloe.changes import ChangeSet, View
 from icefloe.chunk_edits import EditColumns
 from icefloe.clock import next_time
+from icefloe.descriptions import WRITE_KEY, check_message, check_metadata
 from icefloe.errors import ConflictError, NotFoundError
 from icefloe.format.chunk_refs import ChunkRefs, RefKind
 from icefloe.format.ids import ChunkId, SnapshotId, as_keys
@@ -18,7 +19,7 @@ from icefloe.format.snapshot import Snapshot
 from icefloe.format.transaction_log import TransactionLog
 from icefloe.refs import branch_row
 from icefloe.repo_update import Attempts, require_online
-from icefloe.session import WRITE_KEY, Publication, Registration, write_snapshot
+from icefloe.session import Publication, Registration, write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -63,8 +64,10 @@ def commit(
     The transaction log is empty, because no value changed: writers that rebase over the commit meet
     no conflict. A write key makes it happen once, as for `Session.commit`.
     """
+    check_message(message)
+    metadata = check_metadata(metadata)
     if write_key is not None:
-        metadata = {**metadata, WRITE_KEY: write_key}
+        metadata[WRITE_KEY] = write_key
     for failed in range(1, _ATTEMPTS + 1):
         if write_key is not None and (found := publisher.find_write(write_key, branch)):
             return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -12,12 +11,20 @@ from weakref import WeakValueDictionary
 from icefloe import diffs, rebasing
 from icefloe.changes import View
 from icefloe.clock import next_time
+from icefloe.descriptions import (
+    STAGED_ON,
+    WRITE_KEY,
+    check_message,
+    check_metadata,
+    check_write_key,
+)
 from icefloe.errors import ConflictError, SessionStateError, StorageError
 from icefloe.forking import merge_changes
 from icefloe.format.ids import SnapshotId
 from icefloe.format.snapshot import Snapshot
 from icefloe.manifest_writing import ManifestWriter
 from icefloe.node_tree import SessionMode
+from icefloe.turns import turns_of
 from icefloe.twins import twin
 from icefloe.working_tree import Context, WorkingTree
 
@@ -32,13 +39,10 @@ if TYPE_CHECKING:
     from icefloe.forking import Coordinates
     from icefloe.format.metadata import Json
     from icefloe.format.transaction_log import TransactionLog
+    from icefloe.packing import Packer
     from icefloe.rebasing import Step
     from icefloe.zarr_store import IcechunkStore
 
-WRITE_KEY = "icefloe.write_key"
-"""Metadata of a snapshot: the key under which it was written once."""
-STAGED_ON = "icefloe.staged_on"
-"""Metadata of a staged snapshot: the staged one below it, which a merge has to publish, too."""
 MAX_CLOCK_SKEW = 600.0
 """Seconds: what the official client lets the clocks of writer and store differ."""
 
@@ -67,6 +71,18 @@ class Publication:
     moves_nodes: bool = False
     split_rules: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Splits that were chosen for arrays, to be kept in the configuration."""
+    needs: frozenset[SnapshotId] = frozenset()
+    """Other snapshots whose files this one uses: garbage collection spares them only as long as
+    they are registered, so they must be when this one is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a snapshot keeps beside its content: message, metadata, and the key in the metadata."""
+
+    message: str
+    metadata: Mapping[str, Json]
+    write_key: str | None
 
 
 class Publisher(Protocol):
@@ -79,6 +95,7 @@ class Publisher(Protocol):
 
         Raises:
             ConflictError: the branch is no longer at the base (kind `branch-moved`).
+            NotFoundError: a snapshot that it needs is not registered any more.
         """
         ...
 
@@ -161,10 +178,11 @@ class Session(WorkingTree):
 
     def status(self) -> Diff:
         """What the session has changed so far."""
-        log = self._view.changes.log(self._view.base.id)
-        places = diffs.places_of(self._view.base.nodes, diffs.ids_in(log))
-        places |= {node.id: node.path for node in self._view.changes.live()}
-        return diffs.tell(log, places)
+        with self._lock:
+            log = self._view.changes.log(self._view.base.id)
+            places = diffs.places_of(self._view.base.nodes, diffs.ids_in(log))
+            places |= {node.id: node.path for node in self._view.changes.live()}
+            return diffs.tell(log, places)
 
     def fork(self) -> ForkSession:
         """A session for a worker: it pickles without credentials, and `merge` brings it back.
@@ -173,11 +191,18 @@ class Session(WorkingTree):
         the fork sees it.
         """
         self._require_writes()
-        base = self._write_snapshot("fork", {}) if self._view.changes else self._view.base
-        fork = ForkSession(self._context, base, branch=self._branch, merged=len(self._merged))
-        # Forks that stay in this process fill packs together; a pickle uploads them first.
-        fork._packer = self._packer
-        return fork
+        with self._alone("forked"):
+            base = self._write_snapshot("fork", {}) if self._view.changes else self._view.base
+            fork = ForkSession(
+                self._context,
+                base,
+                branch=self._branch,
+                merged=len(self._merged),
+                origin=self._registered_base(),
+            )
+            # Forks that stay in this process fill packs together; a pickle uploads them first.
+            fork._packer = self._packer
+            return fork
 
     def merge(
         self, *others: ForkSession, on_conflict: Literal["error", "last-wins"] = "error"
@@ -188,12 +213,19 @@ class Session(WorkingTree):
             ConflictError: two forks changed one thing, or wrote one chunk (unless `on_conflict`
                 lets the last one win). This session is as it was before that fork.
         """
-        self._require_writes()
         for other in others:
-            if other._packer is not self._packer:
-                other._packer.flush()
-            rivals = [] if on_conflict == "last-wins" else self._merged[other.merged :]
-            self._merged.append(merge_changes(self._view, other._view, rivals))
+            theirs, packer = other._frozen()
+            with self._lock:
+                self._require_writes()
+                if packer is not self._packer:
+                    packer.flush()
+                rivals = [] if on_conflict == "last-wins" else self._merged[other.merged :]
+                self._merged.append(merge_changes(self._view, theirs, rivals))
+
+    def _frozen(self) -> tuple[View, Packer]:
+        """The changes of this moment, and where the chunks are that wait to be uploaded."""
+        with self._lock:
+            return View(self._view.base, self._view.changes.copy()), self._packer
 
     def commit(
         self,
@@ -223,31 +255,36 @@ class Session(WorkingTree):
                 keeps its changes.
             RebaseFailedError: the changes conflict with theirs, and the solver lets them stand.
             SessionStateError: there is nothing to commit, or no branch.
+            InvalidInputError: message, metadata or key cannot be kept; nothing was written.
+            ReadOnlyError: another thread commits this session now, or has done so.
         """
-        publisher = self._require_publisher()
-        branch = self._require_branch()
-        if write_key is not None and (found := publisher.find_write(write_key, branch)):
-            return self._finish(SnapshotId.parse(found))
-        self._require_changes(allow_empty=allow_empty)
-        for attempt in range(rebase_tries + 1):
-            try:
-                return self._publish(
-                    Registration.COMMIT, message, metadata, write_key=write_key, attempt=attempt
-                )
-            except ConflictError as error:
-                movable = rebase_with is not None and error.kind == "branch-moved"
-                if rebase_with is None or not movable or attempt == rebase_tries:
-                    raise
-            # Many writers that lose one race must not all run the next.
-            time.sleep(random.uniform(0, min(0.01 * 2 ** min(attempt, 9), 2.0)))
-            try:
-                self.rebase(rebase_with)
-            except ConflictError:
-                # Another attempt at this write may be what stands in the way.
-                found = None if write_key is None else publisher.find_write(write_key, branch)
-                if found is None:
-                    raise
+        said = self._said(message, metadata, write_key)
+        publisher, branch = self._require_publisher(), self._require_branch()
+        with self._alone("committed"):
+            if write_key is not None and (found := publisher.find_write(write_key, branch)):
                 return self._finish(SnapshotId.parse(found))
+            self._require_changes(allow_empty=allow_empty)
+            turns = turns_of(self._assets.storage.url, branch)
+            turns.pause(self.snapshot_id)
+            for attempt in range(rebase_tries + 1):
+                began = time.monotonic()
+                try:
+                    tip = self._publish(publisher, Registration.COMMIT, said, attempt=attempt)
+                    turns.won(tip, time.monotonic() - began)
+                    return tip
+                except ConflictError as error:
+                    movable = rebase_with is not None and error.kind == "branch-moved"
+                    if rebase_with is None or not movable or attempt == rebase_tries:
+                        raise
+                turns.lost(attempt + 1, time.monotonic() - began)
+                try:
+                    self._rebase(publisher, branch, rebase_with)
+                except ConflictError:
+                    # Another attempt at this write may be what stands in the way.
+                    found = None if write_key is None else publisher.find_write(write_key, branch)
+                    if found is None:
+                        raise
+                    return self._finish(SnapshotId.parse(found))
         raise AssertionError("the last attempt returns or raises")
 
     def amend(
@@ -262,11 +299,14 @@ class Session(WorkingTree):
         Raises:
             ConflictError: the branch moved since this session began.
             SessionStateError: the tip is the first snapshot of the repository.
+            InvalidInputError: message or metadata cannot be kept; nothing was written.
         """
-        self._require_publisher()
+        said = self._said(message, metadata, None)
+        publisher = self._require_publisher()
         self._require_branch()
-        self._require_changes(allow_empty=allow_empty)
-        return self._publish(Registration.AMENDMENT, message, metadata)
+        with self._alone("committed"):
+            self._require_changes(allow_empty=allow_empty)
+            return self._publish(publisher, Registration.AMENDMENT, said)
 
     def flush(
         self,
@@ -285,11 +325,16 @@ class Session(WorkingTree):
             metadata: any JSON, kept with the snapshot.
             write_key: makes the write happen once: if a snapshot with this key is registered, that
                 one is the answer, and this session's changes are dropped.
+
+        Raises:
+            InvalidInputError: message, metadata or key cannot be kept; nothing was written.
         """
+        said = self._said(message, metadata, write_key)
         publisher = self._require_publisher()
-        if write_key is not None and (found := publisher.find_write(write_key, None)):
-            return self._finish(SnapshotId.parse(found))
-        return self._publish(Registration.DETACHED, message, metadata, write_key=write_key)
+        with self._alone("flushed"):
+            if write_key is not None and (found := publisher.find_write(write_key, None)):
+                return self._finish(SnapshotId.parse(found))
+            return self._publish(publisher, Registration.DETACHED, said)
 
     def rebase(self, solver: ConflictSolver) -> None:
         """Carry the changes over all that was committed to the branch meanwhile.
@@ -298,40 +343,53 @@ class Session(WorkingTree):
             RebaseFailedError: the solver lets a conflict stand. The session is based on the last
                 commit before that one.
         """
-        publisher = self._require_publisher()
-        for step in publisher.steps_since(self._require_branch(), self._view.base.id):
-            view = self._view
-            after = rebasing.rebase(view.changes, view.base, step, self._assets, solver)
-            self._view = View(after, view.changes)
+        publisher, branch = self._require_publisher(), self._require_branch()
+        with self._alone("rebased"):
+            self._rebase(publisher, branch, solver)
 
-    def _publish(
-        self,
-        registration: Registration,
-        message: str,
-        metadata: Mapping[str, Json] | None,
-        *,
-        write_key: str | None = None,
-        attempt: int = 0,
-    ) -> str:
-        publisher = self._require_publisher()
-        said = {**self._context.default_metadata, **(metadata or {})}
-        if attempt:
-            said["__icechunk"] = {"rebase_attempts": attempt}
-        if write_key is not None:
-            said[WRITE_KEY] = write_key
+    def _rebase(self, publisher: Publisher, branch: str, solver: ConflictSolver) -> None:
+        steps = publisher.steps_since(branch, self._view.base.id)
+        # Who reads meanwhile must not see changes that are half rebased.
+        with self._lock:
+            changes = self._view.changes
+            after = rebasing.fast_forward(changes, steps, self._assets)
+            if after is not None:
+                self._view = View(after, changes)
+                return
+            for step in steps:
+                after = rebasing.rebase(changes, self._view.base, step, self._assets, solver)
+                self._view = View(after, changes)
+
+    def _said(
+        self, message: str, metadata: Mapping[str, Json] | None, write_key: str | None
+    ) -> _Said:
+        """What is said of a snapshot, checked before anything is written."""
+        said = {**check_metadata(self._context.default_metadata), **check_metadata(metadata)}
+        key = check_write_key(write_key)
+        if key is not None:
+            said[WRITE_KEY] = key
         if self._staged_on is not None:
             said[STAGED_ON] = self._staged_on
+        return _Said(check_message(message), said, key)
+
+    def _publish(
+        self, publisher: Publisher, registration: Registration, said: _Said, *, attempt: int = 0
+    ) -> str:
+        metadata = dict(said.metadata)
+        if attempt:
+            metadata["__icechunk"] = {"rebase_attempts": attempt}
         snapshot = self._write_snapshot(
-            message, said, amends=registration is Registration.AMENDMENT
+            said.message, metadata, amends=registration is Registration.AMENDMENT
         )
         publication = Publication(
             snapshot=snapshot,
             base=self._view.base.id,
             registration=registration,
             branch=self._branch,
-            write_key=write_key,
+            write_key=said.write_key,
             moves_nodes=bool(self._view.changes.moves),
             split_rules=self._writer.rules,
+            needs=frozenset(self._view.changes.borrowed),
         )
         registered = publisher.register(publication)
         return self._finish(registered, snapshot)
@@ -380,9 +438,11 @@ class Session(WorkingTree):
     def _finish(self, registered: SnapshotId, snapshot: Snapshot | None = None) -> str:
         if snapshot is None or snapshot.id != registered:
             snapshot = self._assets.snapshot(registered)
-        self._start_over(snapshot)
-        self._mode, self._publisher = SessionMode.READONLY, None
-        return self.snapshot_id
+        with self._lock:
+            self._start_over(snapshot)
+            self._mode, self._publisher = SessionMode.READONLY, None
+            self._ended = self._busy
+        return str(snapshot.id)
 
     def _start_over(self, base: Snapshot) -> None:
         super()._start_over(base)
@@ -427,23 +487,30 @@ class ForkSession(Session):
         *,
         branch: str | None,
         merged: int,
+        origin: SnapshotId,
         changes: ChangeSet | None = None,
     ) -> None:
         super().__init__(context, snapshot, mode=SessionMode.WRITABLE, branch=branch)
         _FORKS[snapshot.id] = self
         self.merged = merged
         """How many merges the session had seen when this fork began."""
+        self._origin = origin
         if changes is not None:
             self._view.changes = changes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._packer.flush()
-        state = self._context, self._view.base.id, self._branch, self.merged, self._view.changes
+        view, packer = self._frozen()
+        packer.flush()
+        state = self._context, view.base.id, self._branch, self.merged, self._origin, view.changes
         return _reopen_fork, state
 
     @property
     def is_fork(self) -> bool:
         return True
+
+    def _registered_base(self) -> SnapshotId:
+        # The snapshot that a fork begins with is in no repo object.
+        return self._origin
 
 
 _FORKS: WeakValueDictionary[SnapshotId, ForkSession] = WeakValueDictionary()
@@ -459,11 +526,12 @@ def _reopen_fork(
     snapshot_id: SnapshotId,
     branch: str | None,
     merged: int,
+    origin: SnapshotId,
     changes: ChangeSet,
 ) -> ForkSession:
     sibling = _FORKS.get(snapshot_id)
     base = context.assets.snapshot(snapshot_id) if sibling is None else sibling._view.base
-    return ForkSession(context, base, branch=branch, merged=merged, changes=changes)
+    return ForkSession(context, base, branch=branch, merged=merged, origin=origin, changes=changes)
 
 
 def write_snapshot(assets: Assets, snapshot: Snapshot, log: TransactionLog) -> None:

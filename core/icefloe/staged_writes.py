@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from icefloe.clock import next_time
+from icefloe.descriptions import STAGED_ON, WRITE_KEY
 from icefloe.errors import ConflictError
 from icefloe.format.ids import SnapshotId
 from icefloe.format.snapshot import Snapshot
 from icefloe.format.updates import Update, UpdateKind
 from icefloe.manifest_writing import ManifestWriter
 from icefloe.merging import merge
-from icefloe.refs import ancestors, branch_row, snapshot_row
+from icefloe.refs import ancestors, branch_row, published, snapshot_row
 from icefloe.registering import with_tip
 from icefloe.repo_update import Attempts, require_online
 from icefloe.session import (
-    STAGED_ON,
-    WRITE_KEY,
     Publication,
     Publisher,
     Registration,
+    Session,
     write_snapshot,
 )
 from icefloe.staging import read_staged
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 PUBLISHED_FROM = "icefloe.published_from"
 """Metadata of a commit: the staged snapshot that it publishes on a branch that had moved."""
 _ATTEMPTS = 100
+
+type Check = Callable[[Session, Session], None]
+"""Judges a branch as it is, and as it shall be, both read-only; whatever it raises stops it."""
 
 
 class Repo(Publisher, Protocol):
@@ -53,14 +57,21 @@ def merge_snapshots(
     message: str,
     metadata: Mapping[str, Json],
     write_key: str | None,
+    check: Check | None = None,
 ) -> str:
-    """`Repository.merge_snapshots`: manifests that were written serve every attempt."""
+    """`Repository.merge_snapshots`: manifests that were written serve every attempt.
+
+    Message, metadata and key have been checked. `check` judges each candidate for the branch.
+    """
     writer = ManifestWriter(context.assets, context.config)
     for failed in range(1, _ATTEMPTS + 1):
         if write_key is not None and (found := repo.find_write(write_key, branch)):
             return found
         try:
             publication = _merged(context, writer, branch, ids, message, metadata, write_key)
+            if check is not None:
+                tip = context.assets.snapshot(publication.base)
+                check(Session(context, tip), Session(context, publication.snapshot))
             return str(repo.register(publication))
         except ConflictError as error:
             # Another attempt at this write may be what stands in the way.
@@ -85,7 +96,7 @@ def _merged(
     assets = context.assets
     info, _ = assets.repo()
     require_online(info)
-    staged = read_staged(assets, info, ids)
+    staged = read_staged(assets, info, ids, published(info, branch))
     if branch is None:
         target = _newest(info, {item.base for item in staged})
     else:
@@ -111,6 +122,7 @@ def _merged(
         branch=branch,
         write_key=write_key,
         split_rules=writer.rules,
+        needs=frozenset(item.id for item in staged),
     )
 
 
@@ -131,6 +143,9 @@ def _newest(info: RepoInfo, bases: set[SnapshotId]) -> SnapshotId:
     )
 
 
+type Judge = Callable[[SnapshotId, SnapshotId], None]
+
+
 class _Publishing:
     """Moving a branch to a staged snapshot, as a change of the repo object.
 
@@ -138,9 +153,11 @@ class _Publishing:
     be merged.
     """
 
-    def __init__(self, branch: str, snapshot_id: str) -> None:
+    def __init__(self, branch: str, snapshot_id: str, judge: Judge) -> None:
         self._branch = branch
         self._id = snapshot_id
+        self._judge = judge
+        self._judged: set[SnapshotId] = set()
         self.tip: SnapshotId | None = None
 
     def __call__(self, info: RepoInfo) -> tuple[RepoInfo, Update] | None:
@@ -151,19 +168,31 @@ class _Publishing:
         is_staged = STAGED_ON in info.snapshots.metadata(row)
         if done or self.tip is not None or is_staged or int(info.snapshots.parent[row]) != tip:
             return None
-        self.tip = info.snapshots.id_at(row)
+        before, self.tip = info.snapshots.id_at(tip), info.snapshots.id_at(row)
+        if before not in self._judged:
+            # Once for each tip: a look at large data must not begin anew for every other branch.
+            self._judge(before, self.tip)
+            self._judged.add(before)
         update = Update(
             kind=UpdateKind.BRANCH_RESET,
             updated_at=0,
             name=self._branch,
-            previous_snap_id=info.snapshots.id_at(tip),
+            previous_snap_id=before,
         )
         return with_tip(info, self._branch, self.tip), update
 
 
-def publish(context: Context, repo: Repo, branch: str, snapshot_id: str) -> str:
+def publish(
+    context: Context, repo: Repo, branch: str, snapshot_id: str, check: Check | None = None
+) -> str:
     """`Repository.publish`."""
-    publishing = _Publishing(branch, snapshot_id)
+
+    def judge(before: SnapshotId, after: SnapshotId) -> None:
+        if check is not None:
+            snapshots = (context.assets.snapshot(item) for item in (before, after))
+            check(*(Session(context, snapshot) for snapshot in snapshots))
+
+    publishing = _Publishing(branch, snapshot_id, judge)
     repo.update(publishing)
     if publishing.tip is not None:
         return str(publishing.tip)
@@ -173,4 +202,4 @@ def publish(context: Context, repo: Repo, branch: str, snapshot_id: str) -> str:
     metadata = {key: value for key, value in item.metadata.items() if key not in internal}
     metadata[PUBLISHED_FROM] = snapshot_id
     key = f"publish {snapshot_id} on {branch}"
-    return merge_snapshots(context, repo, branch, [snapshot_id], item.message, metadata, key)
+    return merge_snapshots(context, repo, branch, [snapshot_id], item.message, metadata, key, check)

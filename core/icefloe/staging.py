@@ -9,13 +9,13 @@ import numpy as np
 
 from icefloe.changes import ChangeSet, View
 from icefloe.chunk_edits import EditColumns, sort_rows
+from icefloe.descriptions import STAGED_ON
 from icefloe.diffs import places_of
-from icefloe.errors import ConflictError, InvalidInputError
+from icefloe.errors import ConflictError, InvalidInputError, NotFoundError
 from icefloe.refs import snapshot_row
-from icefloe.session import STAGED_ON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,18 +46,26 @@ class Staged:
         return other.id in self.below
 
 
-def read_staged(assets: Assets, info: RepoInfo, ids: Sequence[str]) -> list[Staged]:
+def read_staged(
+    assets: Assets, info: RepoInfo, ids: Sequence[str], published: Collection[int]
+) -> list[Staged]:
     """The staged snapshots of these ids and all they stand on, each after those below it.
+
+    Args:
+        assets: the files of the repository.
+        info: the repo object.
+        ids: of the snapshots.
+        published: rows that need no publishing: nothing below them is staged.
 
     Raises:
         InvalidInputError: no id is given, one is given twice, or one moved nodes.
-        NotFoundError: one is not registered.
+        NotFoundError: one is not registered, or one that it stands on is not.
     """
     if not ids or len(set(ids)) < len(ids):
         raise InvalidInputError(f"name the snapshots to merge, each once, not {list(ids)}")
     chains: dict[SnapshotId, tuple[tuple[SnapshotId, ...], SnapshotId]] = {}
     for text in ids:
-        chain, base = _chain(info, text)
+        chain, base = _chain(info, text, published)
         for place, snapshot_id in enumerate(chain):
             chains[snapshot_id] = chain[:place], base
     order = sorted(chains, key=lambda snapshot_id: len(chains[snapshot_id][0]))
@@ -74,7 +82,9 @@ def read_staged(assets: Assets, info: RepoInfo, ids: Sequence[str]) -> list[Stag
     ]
 
 
-def _chain(info: RepoInfo, text: str) -> tuple[tuple[SnapshotId, ...], SnapshotId]:
+def _chain(
+    info: RepoInfo, text: str, published: Collection[int]
+) -> tuple[tuple[SnapshotId, ...], SnapshotId]:
     """A staged snapshot with the staged ones below it, lowest first, and the published base."""
     chain: list[SnapshotId] = []
     row = snapshot_row(info, text)
@@ -85,9 +95,21 @@ def _chain(info: RepoInfo, text: str) -> tuple[tuple[SnapshotId, ...], SnapshotI
             raise InvalidInputError(
                 f"snapshot {text} stands on nothing: it is not a staged write", kind="not-staged"
             )
-        if item.metadata.get(STAGED_ON) != str(item.parent_id):
-            return tuple(chain), item.parent_id
+        # Expiration gives a snapshot another parent, and lists the logs of those in between: the
+        # last of them is that of the parent which it was written on.
+        base = (item.parent_id, *item.pruned_ancestor_tx_logs)[-1]
+        below = item.metadata.get(STAGED_ON)
+        if below is None:
+            return tuple(chain), base
+        if below != str(item.parent_id):
+            raise NotFoundError(
+                f"snapshot {item.id} stands on the staged snapshot {below}, which was expired or "
+                "collected as garbage, so it cannot be published without that: write both again",
+                kind="staged-base-gone",
+            )
         row = snapshot_row(info, str(item.parent_id))
+        if row in published:
+            return tuple(chain), base
 
 
 def check_disjoint(staged: Sequence[Staged]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from icefloe import maintenance, rewriting
+from icefloe.descriptions import check_message, check_metadata
 from icefloe.format.ids import SnapshotId
 from icefloe.manifest_writing import ManifestWriter
 from icefloe.registering import Registrar
@@ -167,13 +168,14 @@ class Upkeep(RepoObject):
 
         Values stay as they are, and manifests that fit already are kept.
         """
+        said = check_metadata(metadata)
         writer = ManifestWriter(self._assets, self._config)
         return rewriting.commit(
             self._assets,
             self,
             branch,
-            message,
-            {**(metadata or {}), **rewriting.split_metadata(self._config)},
+            check_message(message),
+            {**said, **rewriting.split_metadata(self._config)},
             rewriter=lambda tip: rewriting.resplit(tip, writer),
             writer=writer,
             amend=commit_method == "amend",
@@ -197,6 +199,8 @@ class Upkeep(RepoObject):
             message: of the commit.
             metadata: any JSON, kept with the commit.
         """
+        check_message(message)
+        said = check_metadata(metadata)
         writer = ManifestWriter(self._assets, self._config)
         repacker = Repacker(
             self._assets,
@@ -211,7 +215,7 @@ class Upkeep(RepoObject):
             self,
             branch,
             message,
-            dict(metadata or {}),
+            said,
             rewriter=lambda tip: writer.apply(repacker.view(tip, arrays)),
             writer=writer,
         )

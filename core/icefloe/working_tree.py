@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
     from icefloe.adoption import Adopted
     from icefloe.assets import Assets
-    from icefloe.chunk_edits import Coordinates
+    from icefloe.chunk_edits import ChunkEdits, Coordinates
     from icefloe.config import RepositoryConfig
     from icefloe.format.chunk_refs import ChunkRef
+    from icefloe.format.ids import SnapshotId
     from icefloe.format.metadata import Json
     from icefloe.format.nodes import ArrayData, ManifestRefs, Node
     from icefloe.format.snapshot import Snapshot
@@ -104,11 +105,12 @@ class WorkingTree(NodeTree):
         self, path: str, coords: Coordinates
     ) -> tuple[ChunkRef | None, list[tuple[ManifestId, NodeId]]]:
         """What our changes say of a chunk, and the manifests to ask where they say nothing."""
-        node = self.node(path)
-        if node is None or node.array is None or not _in_grid(node.array, coords):
-            return None, []
-        edits = self._view.changes.chunks.get(node.id)
-        found, ref = edits.find(coords) if edits is not None else (False, None)
+        with self._lock:
+            node = self.node(path)
+            if node is None or node.array is None or not _in_grid(node.array, coords):
+                return None, []
+            edits = self._view.changes.chunks.get(node.id)
+            found, ref = edits.find(coords) if edits is not None else (False, None)
         if found:
             return ref, []
         manifests = node.array.manifests
@@ -117,6 +119,8 @@ class WorkingTree(NodeTree):
 
     async def get_chunk(self, path: str, coords: Coordinates, part: slice = WHOLE) -> bytes | None:
         """Bytes of a chunk, or a part of them (step 1); None if it was never written."""
+        # Taken first: what it waits to upload may be discarded while we look the chunk up.
+        packer = self._packer
         ref = await self.chunk_ref(path, coords)
         match ref:
             case None:
@@ -124,7 +128,7 @@ class WorkingTree(NodeTree):
             case InlineRef(data=data):
                 return data[part]
             case NativeRef():
-                waiting = self._packer.find(ref)
+                waiting = packer.find(ref)
                 if waiting is not None:
                     return waiting[part]
                 start, stop, _ = part.indices(ref.length)
@@ -138,32 +142,50 @@ class WorkingTree(NodeTree):
 
         Raises:
             InvalidInputError: no bytes, or coordinates outside the array's grid.
+            ReadOnlyError: the session was committed before the chunk was uploaded: it is not in
+                that commit.
         """
-        self._require_writes()
-        node = self._existing(path)
         if not data:
             raise InvalidInputError(
                 f"chunk {coords} of {path} has no bytes: delete it instead",
                 kind="zero-length-chunk",
             )
-        _require_in_grid(node, coords)
-        edits = self._view.changes.edits(node)
         if len(data) <= self._settings.inline_chunk_threshold_bytes:
-            edits.set(coords, InlineRef(data))
-        else:
-            edits.set(coords, await self._packer.write(data))
+            with self._lock:
+                self._edits_of(path, coords).set(coords, InlineRef(data))
+            return
+        while True:
+            with self._lock:
+                self._edits_of(path, coords)
+                packer = self._packer
+            ref = await packer.write(data)
+            with self._lock:
+                edits = self._edits_of(path, coords)
+                # Where changes were discarded meanwhile, the pack went with them.
+                if packer is self._packer:
+                    edits.set(coords, ref)
+                    return
+
+    def _edits_of(self, path: str, coords: Coordinates) -> ChunkEdits:
+        """The edits of an array, to which one of this chunk may be added; under the lock."""
+        self._require_writes()
+        node = self._existing(path)
+        _require_in_grid(node, coords)
+        return self._view.changes.edits(node)
 
     async def delete_chunk(self, path: str, coords: Coordinates) -> None:
         """Forget a chunk; nothing happens if there is none."""
-        self._require_writes()
-        node = self.node(path)
-        if node is not None and await self.chunk_ref(path, coords) is not None:
-            self._view.changes.edits(node).set(coords, None)
+        with self._lock:
+            self._require_writes()
+        if await self.chunk_ref(path, coords) is not None:
+            with self._lock:
+                self._edits_of(path, coords).set(coords, None)
 
     def delete_chunks(self, path: str, index: NDArray[np.uint32]) -> None:
         """Forget many chunks of one array at once, all of which are there."""
-        self._require_writes()
-        self._view.changes.edits(self._existing(path)).extend(EditColumns.deletions(index))
+        with self._lock:
+            self._require_writes()
+            self._view.changes.edits(self._existing(path)).extend(EditColumns.deletions(index))
 
     def set_refs(self, path: str, refs: ChunkRefs) -> None:
         """Write many references of one array at once; no bytes are moved.
@@ -171,25 +193,12 @@ class WorkingTree(NodeTree):
         Raises:
             InvalidInputError: coordinates outside the array's grid, or a reference to no bytes.
         """
-        self._require_writes()
-        node = self._existing(path)
-        edits = self._view.changes.edits(node)
-        limits = grid(node.array) if node.array is not None else np.zeros(0, np.uint32)
-        if refs.dimensions != len(limits):
-            raise InvalidInputError(
-                f"{refs.dimensions} coordinates for the {len(limits)} dimensions of {path}",
-                kind="invalid-chunk-index",
-            )
-        outside = (refs.index >= limits).any(axis=1)
-        if bool(outside.any()):
-            _require_in_grid(node, tuple(refs.index[int(outside.argmax())].tolist()))
-        empty = (refs.kind != RefKind.INLINE) & (refs.length == 0)
-        if bool(empty.any()):
-            at = tuple(refs.index[int(empty.argmax())].tolist())
-            raise InvalidInputError(
-                f"chunk {at} of {path} has length 0: leave it out", kind="zero-length-chunk"
-            )
-        edits.extend(EditColumns.written(refs))
+        with self._lock:
+            self._require_writes()
+            node = self._existing(path)
+            edits = self._view.changes.edits(node)
+            _require_fit(node, refs)
+            edits.extend(EditColumns.written(refs))
 
     def adopt_manifests(self, path: str, adopted: Adopted) -> None:
         """Put manifests that others wrote in place of all that an array has in their cells.
@@ -200,12 +209,13 @@ class WorkingTree(NodeTree):
         Raises:
             InvalidInputError: a manifest of the base reaches out of those cells.
         """
-        self._require_writes()
-        node = self._existing(path)
-        if node.array is None:
-            raise InvalidInputError(f"{path} is a group and has no chunks")
-        outside_cells(self._view.manifests(node), adopted.sizes, adopted.cells)
-        self._view.changes.adopt(node, adopted)
+        with self._lock:
+            self._require_writes()
+            node = self._existing(path)
+            if node.array is None:
+                raise InvalidInputError(f"{path} is a group and has no chunks")
+            outside_cells(self._view.manifests(node), adopted.sizes, adopted.cells)
+            self._view.changes.adopt(node, adopted)
 
     def set_virtual_refs(
         self, path: str, refs: ChunkRefs, *, validate_containers: bool = True
@@ -215,7 +225,6 @@ class WorkingTree(NodeTree):
         Raises:
             InvalidInputError: a location is no URL, or no virtual chunk container has it.
         """
-        self._require_writes()
         locations = refs.location if refs.location is not None else Ragged.of([])
         locations = normalize_all(locations)
         if validate_containers:
@@ -226,7 +235,6 @@ class WorkingTree(NodeTree):
         self, path: str, refs: ChunkRefs, *, validate_containers: bool = True
     ) -> list[Coordinates] | None:
         """`set_virtual_refs`, with what no container has left out; its coordinates, or None."""
-        self._require_writes()
         locations = refs.location if refs.location is not None else Ragged.of([])
         if not validate_containers:
             self.set_virtual_refs(path, refs, validate_containers=False)
@@ -256,41 +264,38 @@ class WorkingTree(NodeTree):
                     yield tuple(coords)
 
     async def ref_batches(self, path: str, leading: Coordinates = ()) -> AsyncIterator[ChunkRefs]:
-        """References of an array, as `chunk_batches` gives their coordinates."""
-        node = self._existing(path)
+        """References of an array, as `chunk_batches` gives their coordinates.
+
+        All are of one moment, whatever others write or commit through this session meanwhile.
+        """
+        node, edits = self._node_and_edits(path)
         if node.array is None or len(leading) > len(node.array.shape):
             return
         for manifest_id in _manifests_with(node.array.manifests, leading):
             refs = await self._assets.manifest_async(manifest_id)
-            part = _beginning(self._visible(node, refs.array(node.id)), leading)
+            part = _beginning(_visible(node, edits, refs.array(node.id)), leading)
             if len(part):
                 yield part
-        live = _beginning(self._live_edits(node), leading)
+        live = _beginning(edits.live(), leading)
         if len(live):
             yield live
 
     def refs(self, path: str) -> ChunkRefs:
         """All references of an array, sorted."""
-        node = self._existing(path)
+        node, edits = self._node_and_edits(path)
         if node.array is None:
             raise InvalidInputError(f"{path} is a group and has no chunks")
         manifests = self._assets.manifests(node.array.manifests.ids())
-        parts = [self._visible(node, manifest.array(node.id)) for manifest in manifests]
-        return ChunkRefs.concat([self._live_edits(node), *parts]).sorted()
+        parts = [_visible(node, edits, manifest.array(node.id)) for manifest in manifests]
+        return ChunkRefs.concat([edits.live(), *parts]).sorted()
 
-    def _visible(self, node: Node, refs: ChunkRefs | None) -> ChunkRefs:
-        """Those of a manifest's references that lie in the grid and were not edited."""
-        if node.array is None or refs is None or not len(refs):
-            return ChunkRefs.empty(rank_of(node.array) or 0)
-        rows = (refs.index < grid(node.array)).all(axis=1)
-        edits = self._view.changes.chunks.get(node.id)
-        if edits:
-            rows &= ~rows_in(refs.index, edits.columns().index)
-        return refs.take(rows)
-
-    def _live_edits(self, node: Node) -> ChunkRefs:
-        edits = self._view.changes.chunks.get(node.id)
-        return edits.columns().live() if edits else ChunkRefs.empty(rank_of(node.array) or 0)
+    def _node_and_edits(self, path: str) -> tuple[Node, EditColumns]:
+        """A node, and the edits of its chunks, at one moment."""
+        with self._lock:
+            node = self._existing(path)
+            edits = self._view.changes.chunks.get(node.id)
+            rank = rank_of(node.array) or 0
+            return node, EditColumns.of({}, rank) if edits is None else edits.columns()
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Raises NotFoundError if there is no array at the path."""
@@ -328,9 +333,9 @@ class WorkingTree(NodeTree):
         Raises:
             InvalidInputError: the array's chunks differ in shape, or the offset does not fit.
         """
-        node, limits = self._shiftable(array_path)
-        moved = array_moves.shift(self.refs(array_path), limits, list(chunk_offset))
-        self._view.changes.edits(node).extend(moved)
+        self._move_chunks(
+            array_path, lambda refs, grid: array_moves.shift(refs, grid, list(chunk_offset))
+        )
 
     def reindex_array(
         self,
@@ -339,12 +344,26 @@ class WorkingTree(NodeTree):
         backward: Callable[[Iterable[int]], Iterable[int] | None] | None = None,
     ) -> None:
         """Move each chunk to where `forward` says; see `array_moves.reindex`."""
-        node, limits = self._shiftable(array_path)
-        moved = array_moves.reindex(self.refs(array_path), limits, forward, backward)
-        self._view.changes.edits(node).extend(moved)
+        self._move_chunks(
+            array_path, lambda refs, grid: array_moves.reindex(refs, grid, forward, backward)
+        )
+
+    def _move_chunks(
+        self, path: str, move: Callable[[ChunkRefs, NDArray[np.uint32]], EditColumns]
+    ) -> None:
+        self._require_writes()
+        with self._alone("rearranged"):
+            node, limits = self._shiftable(path)
+            moved = move(self.refs(path), limits)
+            with self._lock:
+                self._view.changes.edits(node).extend(moved)
+                self._view.changes.borrowed.add(self._registered_base())
+
+    def _registered_base(self) -> SnapshotId:
+        """The snapshot in the repo object that this session stands on."""
+        return self._view.base.id
 
     def _shiftable(self, path: str) -> tuple[Node, NDArray[np.uint32]]:
-        self._require_writes()
         node = self._existing(path)
         if node.array is None or not has_regular_grid(node.user_data):
             raise InvalidInputError(
@@ -387,6 +406,35 @@ def _in_grid(array: ArrayData, coords: Coordinates) -> bool:
     return len(coords) == len(array.shape) and all(
         0 <= at < dimension.num_chunks for at, dimension in zip(coords, array.shape, strict=True)
     )
+
+
+def _visible(node: Node, edits: EditColumns, refs: ChunkRefs | None) -> ChunkRefs:
+    """Those of a manifest's references that lie in the grid and were not edited."""
+    if node.array is None or refs is None or not len(refs):
+        return ChunkRefs.empty(rank_of(node.array) or 0)
+    rows = (refs.index < grid(node.array)).all(axis=1)
+    if len(edits):
+        rows &= ~rows_in(refs.index, edits.index)
+    return refs.take(rows)
+
+
+def _require_fit(node: Node, refs: ChunkRefs) -> None:
+    """Raises InvalidInputError if a reference is outside the grid, or to no bytes."""
+    limits = grid(node.array) if node.array is not None else np.zeros(0, np.uint32)
+    if refs.dimensions != len(limits):
+        raise InvalidInputError(
+            f"{refs.dimensions} coordinates for the {len(limits)} dimensions of {node.path}",
+            kind="invalid-chunk-index",
+        )
+    outside = (refs.index >= limits).any(axis=1)
+    if bool(outside.any()):
+        _require_in_grid(node, tuple(refs.index[int(outside.argmax())].tolist()))
+    empty = (refs.kind != RefKind.INLINE) & (refs.length == 0)
+    if bool(empty.any()):
+        at = tuple(refs.index[int(empty.argmax())].tolist())
+        raise InvalidInputError(
+            f"chunk {at} of {node.path} has length 0: leave it out", kind="zero-length-chunk"
+        )
 
 
 def _require_in_grid(node: Node, coords: Coordinates) -> None:

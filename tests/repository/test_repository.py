@@ -19,7 +19,7 @@ from icefloe import (
     open_storage,
 )
 from icefloe.assets import Assets
-from icefloe.format import flexbuffers
+from icefloe.format import flexbuffers, repo_info
 from icefloe.format.ids import INITIAL_SNAPSHOT_ID
 from icefloe.format.status import Availability, RepoStatus
 from icefloe.format.updates import UpdateKind
@@ -46,9 +46,8 @@ def commit(repo, name, branch="main", **metadata):
 
 def edit(storage, **fields):
     """Rewrite fields of the repo object, as another client might."""
-    assets = Assets(storage)
-    info, version = assets.repo()
-    assets.swap_repo(replace(info, **fields), expected=version)
+    info, _ = Assets(storage).repo()
+    storage.put("repo", repo_info.encode(replace(info, **fields)))
 
 
 def keys(storage):

@@ -7,6 +7,7 @@ import pytest
 
 import icefloe
 from icefloe import (
+    WRITE_KEY,
     AlreadyExistsError,
     ConflictDetector,
     ConflictError,
@@ -16,7 +17,6 @@ from icefloe import (
     ReadOnlyError,
     SessionStateError,
 )
-from icefloe.session import WRITE_KEY
 from stateful import reading
 from stateful.reading import content, document, group, put, rectilinear, regular, remove
 

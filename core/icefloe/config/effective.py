@@ -64,9 +64,9 @@ def effective(config: RepositoryConfig) -> Effective:
         max_concurrent_requests=_or(config.max_concurrent_requests, 256),
         compression_level=_or(compression.level, 3),
         num_updates_per_repo_info_file=_or(config.num_updates_per_repo_info_file, 1000),
-        update_max_tries=_or(retries.max_tries, 100),
-        update_initial_backoff_ms=_or(retries.initial_backoff_ms, 50),
-        update_max_backoff_ms=_or(retries.max_backoff_ms, 30_000),
+        update_max_tries=_or(retries.max_tries, 1000),
+        update_initial_backoff_ms=_or(retries.initial_backoff_ms, 5),
+        update_max_backoff_ms=_or(retries.max_backoff_ms, 50),
         chunk_cache_bytes=_or(caching.num_bytes_chunks, 0),
         manifest_cache_bytes=_or(caching.manifest_bytes, 256 * 2**20),
         max_concurrent_manifest_fetches_during_commit=_or(

@@ -59,6 +59,8 @@ _NUMBERS = {_Type.INT: "i", _Type.UINT: "u", _Type.FLOAT: "f"}
 def encode(value: object, *, name: str = "metadata") -> bytes:
     """Encode None, bool, int, float, str, and lists (or tuples) and dicts of them.
 
+    Numbers may be numpy's.
+
     Raises:
         InvalidInputError: something in `value` has no JSON form, an integer takes over 64 bits,
             a key has a NUL, or it nests too deep; the message has the place, as `metadata.a[3].b`.
@@ -112,11 +114,11 @@ class _Writer:
         match value:
             case None:
                 return _Slot(_Type.NULL, 0, 0)
-            case bool():
+            case bool() | np.bool():
                 return _Slot(_Type.BOOL, 0, int(value))
-            case int():
+            case int() | np.integer():
                 return self._int(int(value))
-            case float():
+            case float() | np.floating():
                 return self._float(float(value))
             case str():
                 return self._string(value)

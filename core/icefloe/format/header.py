@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import zstandard
 
-from icefloe.errors import FormatError
+from icefloe.errors import FormatError, InvalidInputError
 from icefloe.version import __version__
 
 if TYPE_CHECKING:
@@ -74,12 +74,26 @@ def pack(
     level: int = 3,
     spec_version: int = 2,
 ) -> bytes:
-    """Wrap a payload: header, then one zstd frame with its content size."""
+    """Wrap a payload: header, then one zstd frame with its content size.
+
+    Raises:
+        InvalidInputError: `unpack` would refuse the file for its size.
+    """
     header = _LAYOUT.pack(
         MAGIC, IMPLEMENTATION.encode()[:24].ljust(24), spec_version, file_type, ZSTD
     )
+    view = memoryview(payload)
     # A compressor serves one thread; making one costs microseconds.
-    return header + zstandard.ZstdCompressor(level=level).compress(memoryview(payload))
+    frame = zstandard.ZstdCompressor(level=level).compress(view)
+    limit = _size_limit(len(frame))
+    if view.nbytes > limit:
+        raise InvalidInputError(
+            f"a {file_type.name} file of {view.nbytes} bytes that compress to {len(frame)} would "
+            f"be refused by readers, who take at most {limit} for plausible: "
+            "shorten what repeats in it (messages, metadata, attributes, inline chunks)",
+            kind="implausible-size",
+        )
+    return header + frame
 
 
 def unpack(
@@ -95,11 +109,16 @@ def unpack(
     """
     header = _read_header(data, expected, name)
     frames = memoryview(data)[SIZE:]
-    limit = min(max_size, max(_PLAUSIBLE_SIZE, _PLAUSIBLE_RATIO * len(frames)))
+    limit = min(max_size, _size_limit(len(frames)))
     try:
         return header, _decompress(frames, limit, name)
     except zstandard.ZstdError as error:
         raise FormatError(f"{name}: bad zstd payload: {error}", kind="decompression") from error
+
+
+def _size_limit(compressed: int) -> int:
+    """The largest payload that is plausible behind this many bytes; the same for both ways."""
+    return min(MAX_SIZE, max(_PLAUSIBLE_SIZE, _PLAUSIBLE_RATIO * compressed))
 
 
 def _read_header(data: bytes | memoryview, expected: FileType, name: str) -> Header:

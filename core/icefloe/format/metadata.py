@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import numpy as np
 
-from icefloe.errors import FormatError
+from icefloe.errors import FormatError, InvalidInputError
 from icefloe.format import flexbuffers, wire
 from icefloe.format.ragged import Ragged
 from icefloe.format.writing import Lists, TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import ArrayLike
 
@@ -70,11 +70,27 @@ def encode_values(metadata: Mapping[str, Json]) -> tuple[Ragged, Ragged]:
     """Names and FlexBuffers values, sorted by the names' bytes.
 
     Raises:
-        InvalidInputError: a value is not JSON.
+        InvalidInputError: a name is not text, or a value is not JSON.
     """
-    names = sorted(metadata, key=str.encode)
+    try:
+        names = sorted(metadata, key=str.encode)
+    except (TypeError, UnicodeEncodeError) as error:
+        # The names are few, and errors rare: the culprit is looked for only now.
+        raise InvalidInputError(
+            f"the names of metadata must be Unicode text, not {_bad_name(metadata)!a}",
+            kind="bad-metadata",
+        ) from error
     values = [flexbuffers.encode(metadata[key], name=key) for key in names]
     return Ragged.of_text(names), Ragged.of(values)
+
+
+def _bad_name(names: Iterable[object]) -> object:
+    """The first of these that is no text, or no Unicode."""
+    return next(
+        name
+        for name in names
+        if not isinstance(name, str) or any("\ud800" <= letter <= "\udfff" for letter in name)
+    )
 
 
 def item_lists(counts: ArrayLike, names: Ragged, values: Ragged) -> Lists:

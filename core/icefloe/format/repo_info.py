@@ -111,9 +111,15 @@ class Snapshots:
         """Rows whose metadata has this item, found without decoding all others."""
         names, values = encode_values({name: value})
         hits = self.metadata_name.rows_equal(names[0] or b"")
-        hits = hits[self.metadata_value.take(hits).rows_equal(values[0] or b"")]
+        return self._owners(hits[self.metadata_value.take(hits).rows_equal(values[0] or b"")])
+
+    def rows_named(self, name: str) -> Ints:
+        """Rows whose metadata has an item of this name."""
+        return self._owners(self.metadata_name.rows_equal(name.encode()))
+
+    def _owners(self, items: Ints) -> Ints:
         owner = np.repeat(np.arange(len(self)), np.maximum(self.metadata_count, 0))
-        return owner[hits]
+        return owner[items]
 
     def take(self, rows: Ints, parent: NDArray[np.int32]) -> Snapshots:
         """These rows with new parents, given as rows of the result."""

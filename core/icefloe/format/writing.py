@@ -100,7 +100,8 @@ def write(root: TableRows, identifier: bytes) -> Bytes:
     """The finished buffer of the one table in `root`.
 
     Raises:
-        InvalidInputError: it would exceed what FlatBuffers can address.
+        InvalidInputError: it would exceed what FlatBuffers can address, or a field that readers
+            require is missing somewhere.
     """
     writer = _Writer()
     start = writer.allocate(8, 8)
@@ -196,6 +197,7 @@ class _Writer:
 
     def tables(self, rows: TableRows) -> Ints:
         """Write tables with all that they point to; their positions."""
+        _check_required(rows)
         slotted = [
             part
             for layout in rows.table.fields.values()
@@ -333,6 +335,18 @@ class _Writer:
 
 
 _STRING = Field("item", 0, Kind.STRING)
+
+
+def _check_required(rows: TableRows) -> None:
+    """Readers refuse a table without a required field, so none is ever written."""
+    for layout in rows.table.fields.values():
+        if not layout.required or not rows.count:
+            continue
+        column = rows.columns.get(layout.name)
+        if column is None or _presence(column) is not None:
+            raise InvalidInputError(
+                f"{rows.table.name}.{layout.name} is required and missing", kind="missing-field"
+            )
 
 
 def _slots_of(layout: Field, column: Column) -> list[_Slotted]:

@@ -15,7 +15,15 @@ from icefloe.format.ids import encode_ids
 from icefloe.format.ragged import Ragged
 from icefloe.format.repo_info import Refs
 from icefloe.format.updates import Update, UpdateKind
-from icefloe.maintenance.pruning import Mask, ancestry, initial_row, orphans, reachable, without
+from icefloe.maintenance.pruning import (
+    Mask,
+    ancestry,
+    initial_row,
+    orphans,
+    reachable,
+    with_footing,
+    without,
+)
 from icefloe.refs import ancestors, branch_row
 from icefloe.repo_update import UPDATES_PER_FILE, update_repo
 
@@ -73,8 +81,8 @@ def expire_snapshots(
     """Release every snapshot written before `older_than`, in one compare-and-swap.
 
     Never released are snapshots without a parent, the tip of main, and the tips of other branches
-    and of tags unless those are deleted. A snapshot whose parent is released becomes a child of the
-    first snapshot of its line.
+    and of tags unless those are deleted, and what a staged snapshot that stays was written on. A
+    snapshot whose parent is released becomes a child of the first snapshot of its line.
 
     Args:
         assets: the files of the repository.
@@ -149,7 +157,7 @@ def _expired(info: RepoInfo, policy: _Policy) -> tuple[RepoInfo, ExpireResult]:
         tags=_without_names(info.tags, deleted_tags),
         deleted_tags=_with_names(info.deleted_tags, deleted_tags),
     )
-    gone = old & ~_protected(info, policy)
+    gone = ~with_footing(info, ~old | _protected(info, policy), reachable(info))
     changed = orphans(snapshots, gone, parentless)
     # Lines that no ref holds go to the well-known first snapshot, as the official library does it.
     fallback = initial_row(snapshots, changed.ancestor)

@@ -8,7 +8,7 @@ import numpy as np
 
 from icefloe.format.updates import Update, UpdateKind
 from icefloe.maintenance.id_sets import IdSet
-from icefloe.maintenance.pruning import initial_row, orphans, reachable, without
+from icefloe.maintenance.pruning import initial_row, orphans, reachable, with_footing, without
 
 if TYPE_CHECKING:
     from icefloe.assets import Assets
@@ -52,7 +52,8 @@ class Keeper:
         """
         info, self.version = self._assets.repo()
         ids = info.snapshots.id
-        drop = ~reachable(info) & old.contains(ids)
+        held = reachable(info)
+        drop = ~with_footing(info, held | ~old.contains(ids), held)
         self.dropped.add(ids[drop])
         self._marks.keep(info, ids[~drop])
         return info

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icefloe.descriptions import STAGED_ON
 from icefloe.format.ids import INITIAL_SNAPSHOT_ID
 from icefloe.format.ragged import Ints, Ragged, starts
 from icefloe.format.repo_info import Refs
@@ -38,6 +39,30 @@ def ancestry(snapshots: Snapshots, tips: NDArray[np.uint32]) -> Mask:
             seen[row] = 1
             row = parents[row]
     return np.frombuffer(seen, np.bool_)
+
+
+def with_footing(info: RepoInfo, kept: Mask, held: Mask) -> Mask:
+    """Also keep what staged snapshots, and others outside all histories, were written on.
+
+    A merge publishes a staged snapshot together with the staged ones below it, and compares with
+    the published one below those: without them nobody could tell what it wrote.
+
+    Args:
+        info: the repo object.
+        kept: the snapshots that stay.
+        held: those in the history of a branch or tag.
+    """
+    snapshots = info.snapshots
+    on_staged = np.zeros(len(snapshots), np.bool_)
+    on_staged[snapshots.rows_named(STAGED_ON)] = True
+    kept = kept.copy()
+    rows = np.flatnonzero(kept & (on_staged | ~held) & (snapshots.parent >= 0))
+    while len(rows):
+        below = snapshots.parent[rows]
+        kept[below] = True
+        # One level a turn: chains of staged snapshots are short.
+        rows = np.unique(below[on_staged[rows] & (snapshots.parent[below] >= 0)])
+    return kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
