@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import dataclass, replace
 from itertools import batched
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -31,14 +33,36 @@ _READ_AHEAD = 32
 """Manifests fetched at once while a series of them is read."""
 
 
-def _object_metadata(file_type: str) -> dict[str, str]:
+_FILE_TYPES = {
+    "snapshots": "snapshot",
+    "transactions": "transaction-log",
+    "manifests": "manifest",
+    "overwritten": "repo-info",
+    REPO: "repo-info",
+}
+
+type File = tuple[str, bytes]
+"""A key, and what is to be stored there."""
+
+
+def _object_metadata(key: str) -> dict[str, str]:
     """What the official client writes beside its metadata files; nobody reads it to decide."""
     return {
         "icspecver": "2",
         "icclient": header.IMPLEMENTATION,
-        "icfiletype": file_type,
+        "icfiletype": _FILE_TYPES[key.partition("/")[0]],
         "iccompalg": "zstd",
     }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownRepo:
+    """A repo object that was read or written some time ago: `at` is in monotonic seconds."""
+
+    info: RepoInfo
+    version: Version
+    data: bytes
+    at: float
 
 
 class Assets:
@@ -54,7 +78,8 @@ class Assets:
         self.storage = storage
         self.level = level
         self._manifest_cache_bytes = manifest_cache_bytes
-        self._repo: tuple[RepoInfo, Version] | None = None
+        self.known_repo: KnownRepo | None = None
+        """The repo object as it was last met here; others may have replaced it since."""
         self._snapshots: ByteCache[Snapshot] = ByteCache(SNAPSHOT_CACHE_BYTES)
         self._payloads: ByteCache[bytes] = ByteCache(manifest_cache_bytes)
         # By event loop: a task can be awaited only in its own.
@@ -72,14 +97,15 @@ class Assets:
         Raises:
             NotFoundError: there is no repository here.
         """
-        known = self._repo
-        found = self.storage.get(REPO, known=known[1] if known else None)
-        if found is None:
-            if known is None:
-                raise InternalError("the storage answered 'unchanged' to an unconditional read")
-            return known
-        self._repo = repo_info.decode(found.data, name=REPO), found.version
-        return self._repo
+        known = self.known_repo
+        found = self.storage.get(REPO, known=known.version if known else None)
+        if found is not None:
+            info = repo_info.decode(found.data, name=REPO)
+            known = KnownRepo(info, found.version, found.data, time.monotonic())
+        elif known is None:
+            raise InternalError("the storage answered 'unchanged' to an unconditional read")
+        self.known_repo = replace(known, at=time.monotonic())
+        return known.info, known.version
 
     def swap_repo(self, info: RepoInfo, *, expected: Version | None) -> Version:
         """Replace the repo object if it is still at `expected`; None creates it.
@@ -92,10 +118,10 @@ class Assets:
             written = repo_info.decode(data, name=REPO)
         except FormatError as error:
             raise InternalError(f"the new repo object cannot be read: {error}") from error
-        metadata = _object_metadata("repo-info")
+        metadata = _object_metadata(REPO)
         version = self.storage.put_if(REPO, data, expected=expected, metadata=metadata)
         # Decoding was no waste: the next reader need not do it again.
-        self._repo = written, version
+        self.known_repo = KnownRepo(written, version, data, time.monotonic())
         return version
 
     def back_up_repo(self, name: str, *, expected: Version) -> None:
@@ -115,15 +141,20 @@ class Assets:
         cached = self._snapshots.get(key)
         if cached is not None:
             return cached
-        data = self._read(key)
+        return self._decoded_snapshot(snapshot_id, self._read(key))
+
+    def _decoded_snapshot(self, snapshot_id: SnapshotId, data: bytes) -> Snapshot:
+        key = f"snapshots/{snapshot_id}"
         value = snapshot.decode(data, name=key)
         _check_id(key, value.id, snapshot_id)
         self._snapshots.put(key, value, _DECODED * len(data))
         return value
 
+    def snapshot_file(self, value: Snapshot) -> File:
+        return f"snapshots/{value.id}", snapshot.encode(value, level=self.level)
+
     def put_snapshot(self, value: Snapshot) -> None:
-        data = snapshot.encode(value, level=self.level)
-        self.storage.put(f"snapshots/{value.id}", data, metadata=_object_metadata("snapshot"))
+        self.put_files([self.snapshot_file(value)])
 
     def transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
         key = f"transactions/{snapshot_id}"
@@ -137,10 +168,30 @@ class Assets:
             transaction_log.decode(data, name=key) for key, data in zip(keys, found, strict=True)
         ]
 
+    def snapshot_and_logs(
+        self, snapshot_id: SnapshotId, logs: Sequence[SnapshotId]
+    ) -> tuple[Snapshot, list[TransactionLog]]:
+        """A snapshot and any logs, in one round trip."""
+        key = f"snapshots/{snapshot_id}"
+        cached = self._snapshots.get(key)
+        if cached is not None:
+            return cached, self.transaction_logs(logs)
+        keys = [f"transactions/{item}" for item in logs]
+        data, *found = self.storage.get_many([key, *keys])
+        decoded = [
+            transaction_log.decode(it, name=name) for name, it in zip(keys, found, strict=True)
+        ]
+        return self._decoded_snapshot(snapshot_id, data), decoded
+
+    def log_file(self, log: TransactionLog) -> File:
+        return f"transactions/{log.id}", transaction_log.encode(log, level=self.level)
+
     def put_transaction_log(self, log: TransactionLog) -> None:
-        data = transaction_log.encode(log, level=self.level)
-        metadata = _object_metadata("transaction-log")
-        self.storage.put(f"transactions/{log.id}", data, metadata=metadata)
+        self.put_files([self.log_file(log)])
+
+    def put_files(self, files: Sequence[File]) -> None:
+        """Write metadata files, all at once."""
+        self.storage.put_many(files, metadata=_object_metadata)
 
     def manifest(self, manifest_id: ManifestId) -> Manifest:
         (found,) = self.manifests([manifest_id])
@@ -205,8 +256,7 @@ class Assets:
 
     def put_manifests(self, files: Sequence[tuple[ManifestId, bytes]]) -> None:
         """Write manifests that are encoded already."""
-        items = [(f"manifests/{manifest_id}", data) for manifest_id, data in files]
-        self.storage.put_many(items, metadata=_object_metadata("manifest"))
+        self.put_files([(f"manifests/{manifest_id}", data) for manifest_id, data in files])
 
     async def put_chunk(self, chunk_id: ChunkId, data: bytes) -> None:
         await self.storage.put_async(f"chunks/{chunk_id}", data)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from icefloe.changes import rows_with_ids
 from icefloe.chunk_edits import rows_in
-from icefloe.errors import ConflictError
+from icefloe.errors import ConflictError, InvalidInputError
 from icefloe.format import paths
 
 if TYPE_CHECKING:
@@ -86,6 +86,21 @@ class ConflictSolver(Protocol):
     """Decides who gives way. Where it is "theirs", we forget our edits of the chunks concerned."""
 
     def choose(self, conflict: Conflict) -> VersionSelection: ...
+
+
+def check_rebase(solver: ConflictSolver | None, tries: int) -> None:
+    """Raises InvalidInputError for what a commit could not rebase with, before it is tried."""
+    if isinstance(solver, type) or not (
+        solver is None or callable(getattr(solver, "choose", None))
+    ):
+        raise InvalidInputError(
+            f"rebase_with is {solver!r}: pass a solver, for example ConflictDetector()",
+            kind="invalid-solver",
+        )
+    if isinstance(tries, bool) or not isinstance(tries, int) or tries < 0:
+        raise InvalidInputError(
+            f"rebase_tries is {tries!r}: pass how often to rebase, 0 or more", kind="invalid-tries"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from icefloe.assets import Assets
+    from icefloe.assets import Assets, File
     from icefloe.changes import View
     from icefloe.config import RepositoryConfig
     from icefloe.format.ids import NodeId
@@ -50,12 +50,26 @@ class _Written:
     box: tuple[tuple[int, int], ...]
 
 
+type _Waiting = tuple[tuple[object, ...], _Written, bytes]
+"""What a manifest was made from, what became of it, and its file."""
+
+
 class ManifestWriter:
     """Writes manifests for one session."""
 
-    def __init__(self, assets: Assets, config: RepositoryConfig) -> None:
+    def __init__(self, assets: Assets, config: RepositoryConfig, *, hold: bool = False) -> None:
+        """Begin.
+
+        Args:
+            assets: the files of the repository.
+            config: says how to cut manifests.
+            hold: keep what fits in a batch until `held_files` asks for it, so that it can be sent
+                together with other files; `confirm` says that it was.
+        """
         self._assets = assets
         self._config = config
+        self._hold = hold
+        self._held: list[_Waiting] = []
         settings = effective(config)
         self._compression = LocationCompression(
             min_refs=settings.location_compression_min_num_chunks,
@@ -79,6 +93,7 @@ class ManifestWriter:
         """
         base, changes = view.base, view.changes
         self.rules = {}
+        self._held = []
         edits = changes.edit_columns()
         touched = dict.fromkeys(changes.nodes)
         rows = rows_with_ids(base.nodes, [*edits.keys(), *ready.keys(), *changes.adopted.keys()])
@@ -98,7 +113,8 @@ class ManifestWriter:
                 done = ready.get(node_now.id)
                 nodes.append(done or self._with_manifests(node_now, edits.get(node_now.id), view))
         joined = Nodes.concat([base.nodes.take(np.flatnonzero(kept)), Nodes.of(nodes)])
-        new = ManifestFiles.of((item.id, item.size, item.count) for item in self._written.values())
+        written = [*self._written.values(), *(item for _, item, _ in self._held)]
+        new = ManifestFiles.of((item.id, item.size, item.count) for item in written)
         adopted = [item.files for item in changes.adopted.values()]
         return joined, used_files(joined, [base.manifest_files, *known, *adopted, new])
 
@@ -195,7 +211,7 @@ class ManifestWriter:
     ) -> list[_Written]:
         """One manifest for each cell that has references."""
         written: list[_Written] = []
-        waiting: list[tuple[tuple[object, ...], _Written, bytes]] = []
+        waiting: list[_Waiting] = []
         for cell, rows in groups_by_cell(refs.index, sizes):
             part, origin = refs.take(rows).sorted(), np.unique(source[rows])
             ids = tuple(old.object_id[row].tobytes() for row in origin[origin >= 0].tolist())
@@ -207,8 +223,19 @@ class ManifestWriter:
                 if sum(len(item[2]) for item in waiting) >= _BATCH_BYTES:
                     self._send(waiting)
             written.append(found)
-        self._send(waiting)
+        self._held += waiting
+        if not self._hold or sum(len(data) for _, _, data in self._held) >= _BATCH_BYTES:
+            self._send(self._held)
         return written
+
+    def held_files(self) -> list[File]:
+        """What is still to be written of the last `apply`."""
+        return [(f"manifests/{item.id}", data) for _, item, data in self._held]
+
+    def confirm(self) -> None:
+        """What was held has been written: another attempt need not do it again."""
+        self._written |= {key: item for key, item, _ in self._held}
+        self._held = []
 
     def _encode(self, node_id: NodeId, refs: ChunkRefs) -> tuple[_Written, bytes]:
         manifest = Manifest(ManifestId.random(), (ArrayManifest(node_id, refs),))
@@ -219,7 +246,7 @@ class ManifestWriter:
         box = tuple((a, b + 1) for a, b in zip(low, high, strict=True))
         return _Written(manifest.id, len(data), len(refs), box), data
 
-    def _send(self, waiting: list[tuple[tuple[object, ...], _Written, bytes]]) -> None:
+    def _send(self, waiting: list[_Waiting]) -> None:
         self._assets.put_manifests([(item.id, data) for _, item, data in waiting])
         for key, item, _ in waiting:
             self._written[key] = item

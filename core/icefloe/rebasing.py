@@ -55,7 +55,12 @@ def fast_forward(changes: ChangeSet, steps: Sequence[Step], assets: Assets) -> S
     """
     if not steps or changes.adopted:
         return None
-    logs = [log for step in steps for log in read_logs(assets, step)]
+    try:
+        after, logs = assets.snapshot_and_logs(
+            steps[-1].id, [log for step in steps for log in step.logs]
+        )
+    except NotFoundError:
+        return None
     if any(_changes_nodes(log) for log in logs):
         return None
     ours = {node_id: edits.index for node_id, edits in changes.edit_columns().items()}
@@ -66,7 +71,7 @@ def fast_forward(changes: ChangeSet, steps: Sequence[Step], assets: Assets) -> S
         for node_id, index in log.updated_chunks.items():
             if node_id in ours and bool(rows_in(index, ours[node_id]).any()):
                 return None
-    return assets.snapshot(steps[-1].id)
+    return after
 
 
 def _changes_nodes(log: TransactionLog) -> bool:

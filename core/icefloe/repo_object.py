@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from icefloe.history import ManifestFileInfo, SnapshotInfo
     from icefloe.rebasing import Step
     from icefloe.ref_changes import FeatureFlag
-    from icefloe.repo_update import Change
+    from icefloe.repo_update import Change, Prepared
     from icefloe.storage import Storage
 
 
@@ -196,11 +197,29 @@ class RepoObject:
         found = find_write(self._info(), write_key, branch)
         return None if found is None else str(found)
 
-    def steps_since(self, branch: str, base: SnapshotId) -> list[Step]:
-        """The commits of a branch after `base`, oldest first."""
-        return history.branch_steps(self._info(), branch, base)
+    def steps_since(self, branch: str, base: SnapshotId, *, patience: float = 0.0) -> list[Step]:
+        """The commits of a branch after `base`, oldest first.
 
-    def update(self, change: Change, *, whatever_status: bool = False) -> None:
+        Args:
+            branch: its name.
+            base: where to begin.
+            patience: wait so many seconds at most until the repository changes once more.
+        """
+        seen = self._assets.known_repo
+        until = time.monotonic() + patience
+        info = self._info()
+        while (
+            seen is not None
+            and self._assets.known_repo is not None
+            and self._assets.known_repo.version == seen.version
+            and time.monotonic() < until
+        ):
+            info = self._info()
+        return history.branch_steps(info, branch, base)
+
+    def update(
+        self, change: Change, *, whatever_status: bool = False, prepared: Prepared | None = None
+    ) -> None:
         """Apply a change to the repo object, in one compare-and-swap and with a log entry."""
         settings = self._settings
         update_repo(
@@ -213,6 +232,7 @@ class RepoObject:
                 maximum=settings.update_max_backoff_ms / 1000,
             ),
             whatever_status=whatever_status,
+            prepared=prepared,
         )
 
     def _info(self) -> RepoInfo:

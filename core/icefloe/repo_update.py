@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe.clock import next_time, now
-from icefloe.errors import ConflictError, FormatError, ReadOnlyError, UnknownOutcomeError
+from icefloe.errors import (
+    ConflictError,
+    FormatError,
+    IcefloeError,
+    ReadOnlyError,
+    UnknownOutcomeError,
+)
 from icefloe.format.ids import ObjectId
 from icefloe.format.repo_info import RepoInfo
 from icefloe.format.status import Availability
 from icefloe.format.updates import Update, Updates
 
 if TYPE_CHECKING:
-    from icefloe.assets import Assets
+    from icefloe.assets import Assets, File, KnownRepo
+    from icefloe.storage import Version
 
 UPDATES_PER_FILE = 1000
 _YEAR_3000_MS = 32503680000000
@@ -54,6 +61,35 @@ class Attempts:
         time.sleep(random.uniform(0, min(bound, self.maximum)))
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A first attempt without waiting: a repo object that is known, and a name for its backup.
+
+    The backup is to be written beforehand, together with whatever else the change needs.
+    """
+
+    known: KnownRepo
+    backup: str
+
+    @property
+    def file(self) -> File:
+        return f"overwritten/{self.backup}", self.known.data
+
+
+_FRESH = 60.0
+"""Seconds for which a repo object may be guessed to be still there."""
+_SMALL = 2**20
+"""Bytes of a repo object that we rather send than have the store copy it."""
+
+
+def prepare(assets: Assets) -> Prepared | None:
+    """A first attempt on the repo object as it was last met; None if that is old, or large."""
+    known = assets.known_repo
+    if known is None or len(known.data) > _SMALL or time.monotonic() - known.at > _FRESH:
+        return None
+    return Prepared(known, _backup_name())
+
+
 def update_repo(
     assets: Assets,
     change: Change,
@@ -61,10 +97,12 @@ def update_repo(
     updates_per_file: int = UPDATES_PER_FILE,
     attempts: Attempts = Attempts(),
     whatever_status: bool = False,
+    prepared: Prepared | None = None,
 ) -> None:
     """Apply a change to the repo object as it is now.
 
-    The change sees fresh data on every attempt, so what it checks holds at the moment of the swap.
+    The change sees what is replaced on every attempt, so what it checks holds at the moment of the
+    swap.
 
     Args:
         assets: the repository's files.
@@ -72,6 +110,7 @@ def update_repo(
         updates_per_file: entries of the ops log in one repo object; older ones are in its backup.
         attempts: how often to try.
         whatever_status: do it though the repository is read-only or offline.
+        prepared: what to try first, without reading.
 
     Raises:
         ConflictError: the object kept changing through all attempts, or the change itself
@@ -80,33 +119,77 @@ def update_repo(
     """
     if assets.storage.read_only:
         raise ReadOnlyError(f"{assets.storage.url} takes no writes", kind="read-only-storage")
-    tried: set[bytes] = set()
-    known: set[bytes] = set()
-    for failed in range(1, attempts.count + 1):
-        info, version = assets.repo()
-        if not tried:
-            known = _backup_names(info)
-        elif _has_landed(assets, info, tried, known):
-            # An earlier swap landed, its answer was lost, and others have written since.
-            return
-        _check(info, whatever_status=whatever_status)
-        changed = change(info)
-        if changed is None:
-            return
-        backup = _backup_name()
-        tried.add(backup.encode())
-        try:
-            assets.back_up_repo(backup, expected=version)
-            logged = _log(info, *changed, backup=backup, limit=updates_per_file)
-            assets.swap_repo(logged, expected=version)
-        except ConflictError:
-            attempts.wait(failed)
-            continue
+    race = _Race(assets, change, updates_per_file, whatever_status)
+    if prepared is not None and race.run_prepared(prepared):
         return
+    for failed in range(1, attempts.count + 1):
+        if race.run():
+            return
+        attempts.wait(failed)
     raise ConflictError(
         f"{assets.storage.url}: the repo object kept changing through {attempts.count} attempts",
         kind="update-attempts-exhausted",
     )
+
+
+class _Race:
+    """All attempts at one change. Each says whether that was the last one."""
+
+    def __init__(self, assets: Assets, change: Change, limit: int, whatever_status: bool) -> None:
+        self._assets = assets
+        self._change = change
+        self._limit = limit
+        self._whatever_status = whatever_status
+        self._tried: set[bytes] = set()
+        """The names of our backups."""
+        self._known: set[bytes] = set()
+        """The names in the log before our first try."""
+
+    def run_prepared(self, prepared: Prepared) -> bool:
+        known = prepared.known
+        try:
+            changed = self._changed(known.info)
+        except IcefloeError:
+            # Only the repo object as it is now may refuse a change.
+            return False
+        return changed is not None and self._swap(
+            known.info, known.version, changed, prepared.backup
+        )
+
+    def run(self) -> bool:
+        info, version = self._assets.repo()
+        if self._tried and _has_landed(self._assets, info, self._tried, self._known):
+            # An earlier swap landed, its answer was lost, and others have written since.
+            return True
+        changed = self._changed(info)
+        if changed is None:
+            return True
+        backup = _backup_name()
+        try:
+            self._assets.back_up_repo(backup, expected=version)
+        except ConflictError:
+            return False
+        return self._swap(info, version, changed, backup)
+
+    def _changed(self, info: RepoInfo) -> tuple[RepoInfo, Update] | None:
+        if not self._whatever_status:
+            require_online(info)
+        if not len(info.updates):
+            raise FormatError("repo: the list of updates is empty", kind="no-updates")
+        return self._change(info)
+
+    def _swap(
+        self, info: RepoInfo, version: Version, changed: tuple[RepoInfo, Update], backup: str
+    ) -> bool:
+        if not self._tried:
+            self._known = _backup_names(info)
+        self._tried.add(backup.encode())
+        logged = _log(info, *changed, backup=backup, limit=self._limit)
+        try:
+            self._assets.swap_repo(logged, expected=version)
+        except ConflictError:
+            return False
+        return True
 
 
 def _has_landed(assets: Assets, info: RepoInfo, tried: set[bytes], known: set[bytes]) -> bool:
@@ -145,13 +228,6 @@ def _backup_names(info: RepoInfo) -> set[bytes]:
     names = {name for name in info.updates.backup_path.tolist() if name is not None}
     before = info.repo_before_updates
     return names if before is None else names | {before.encode()}
-
-
-def _check(info: RepoInfo, *, whatever_status: bool) -> None:
-    if not whatever_status:
-        require_online(info)
-    if not len(info.updates):
-        raise FormatError("repo: the list of updates is empty", kind="no-updates")
 
 
 def require_online(info: RepoInfo) -> None:

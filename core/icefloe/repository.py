@@ -9,6 +9,7 @@ from icefloe import config as configuration
 from icefloe import creating, ref_changes, staged_writes
 from icefloe.assets import REPO, Assets
 from icefloe.config import RepositoryConfig, effective
+from icefloe.conflicts import check_rebase
 from icefloe.descriptions import check_message, check_metadata, check_write_key
 from icefloe.errors import (
     AlreadyExistsError,
@@ -301,7 +302,10 @@ class Repository(Upkeep):
     ) -> Iterator[IcechunkStore]:
         """A zarr store whose changes are committed on leaving; on an exception nothing is."""
         # What the commit would refuse must not cost the work in between.
-        check_message(message), check_metadata(metadata), check_write_key(write_key)
+        check_message(message)
+        check_metadata(metadata)
+        check_write_key(write_key)
+        check_rebase(rebase_with, rebase_tries)
         session = self.writable_session(branch)
         yield session.store
         session.commit(

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from icefloe import diffs, rebasing
 from icefloe.changes import View
 from icefloe.clock import next_time
+from icefloe.conflicts import check_rebase
 from icefloe.descriptions import (
     STAGED_ON,
     WRITE_KEY,
@@ -24,14 +25,15 @@ from icefloe.format.ids import SnapshotId
 from icefloe.format.snapshot import Snapshot
 from icefloe.manifest_writing import ManifestWriter
 from icefloe.node_tree import SessionMode
+from icefloe.repo_update import prepare
 from icefloe.turns import turns_of
 from icefloe.twins import twin
 from icefloe.working_tree import Context, WorkingTree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from icefloe.assets import Assets
+    from icefloe.assets import Assets, File
     from icefloe.changes import ChangeSet
     from icefloe.config import RepositoryConfig
     from icefloe.conflicts import ConflictSolver
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from icefloe.format.transaction_log import TransactionLog
     from icefloe.packing import Packer
     from icefloe.rebasing import Step
+    from icefloe.repo_update import Prepared
     from icefloe.zarr_store import IcechunkStore
 
 MAX_CLOCK_SKEW = 600.0
@@ -74,6 +77,7 @@ class Publication:
     needs: frozenset[SnapshotId] = frozenset()
     """Other snapshots whose files this one uses: garbage collection spares them only as long as
     they are registered, so they must be when this one is."""
+    prepared: Prepared | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,10 @@ class Publisher(Protocol):
         """The snapshot that carries the key: in the branch's history, or anywhere for None."""
         ...
 
-    def steps_since(self, branch: str, base: SnapshotId) -> list[Step]:
+    def steps_since(self, branch: str, base: SnapshotId, *, patience: float = 0.0) -> list[Step]:
         """The commits of a branch after `base`, oldest first.
+
+        With patience, wait so many seconds at most until the repository changes once more.
 
         Raises:
             ConflictError: `base` is not in the branch's history any more.
@@ -133,7 +139,7 @@ class Session(WorkingTree):
         self._branch = branch
         self._publisher = publisher
         self._staged_on = staged_on
-        self._writer = ManifestWriter(context.assets, context.config)
+        self._writer = ManifestWriter(context.assets, context.config, hold=True)
         self._merged: list[Coordinates] = []
 
     def __repr__(self) -> str:
@@ -259,6 +265,7 @@ class Session(WorkingTree):
             ReadOnlyError: another thread commits this session now, or has done so.
         """
         said = self._said(message, metadata, write_key)
+        check_rebase(rebase_with, rebase_tries)
         publisher, branch = self._require_publisher(), self._require_branch()
         with self._alone("committed"):
             if write_key is not None and (found := publisher.find_write(write_key, branch)):
@@ -278,7 +285,7 @@ class Session(WorkingTree):
                         raise
                 turns.lost(attempt + 1, time.monotonic() - began)
                 try:
-                    self._rebase(publisher, branch, rebase_with)
+                    self._rebase(publisher, branch, rebase_with, turns.patience(attempt + 1))
                 except ConflictError:
                     # Another attempt at this write may be what stands in the way.
                     found = None if write_key is None else publisher.find_write(write_key, branch)
@@ -347,8 +354,10 @@ class Session(WorkingTree):
         with self._alone("rebased"):
             self._rebase(publisher, branch, solver)
 
-    def _rebase(self, publisher: Publisher, branch: str, solver: ConflictSolver) -> None:
-        steps = publisher.steps_since(branch, self._view.base.id)
+    def _rebase(
+        self, publisher: Publisher, branch: str, solver: ConflictSolver, patience: float = 0.0
+    ) -> None:
+        steps = publisher.steps_since(branch, self._view.base.id, patience=patience)
         # Who reads meanwhile must not see changes that are half rebased.
         with self._lock:
             changes = self._view.changes
@@ -378,8 +387,14 @@ class Session(WorkingTree):
         metadata = dict(said.metadata)
         if attempt:
             metadata["__icechunk"] = {"rebase_attempts": attempt}
+        prepared = prepare(self._assets)
         snapshot = self._write_snapshot(
-            said.message, metadata, amends=registration is Registration.AMENDMENT
+            said.message,
+            metadata,
+            amends=registration is Registration.AMENDMENT,
+            # The clocks are compared once.
+            check_clock=not attempt,
+            backup=[] if prepared is None else [prepared.file],
         )
         publication = Publication(
             snapshot=snapshot,
@@ -390,12 +405,19 @@ class Session(WorkingTree):
             moves_nodes=bool(self._view.changes.moves),
             split_rules=self._writer.rules,
             needs=frozenset(self._view.changes.borrowed),
+            prepared=prepared,
         )
         registered = publisher.register(publication)
         return self._finish(registered, snapshot)
 
     def _write_snapshot(
-        self, message: str, metadata: Mapping[str, Json], *, amends: bool = False
+        self,
+        message: str,
+        metadata: Mapping[str, Json],
+        *,
+        amends: bool = False,
+        check_clock: bool = True,
+        backup: Sequence[File] = (),
     ) -> Snapshot:
         """Write chunks, manifests, snapshot and log; nothing refers to them yet."""
         self._packer.flush()
@@ -411,7 +433,14 @@ class Session(WorkingTree):
         log = self._view.changes.log(snapshot.id)
         if amends:
             log = self._amended(log)
-        write_snapshot(self._assets, snapshot, log)
+        write_snapshot(
+            self._assets,
+            snapshot,
+            log,
+            [*self._writer.held_files(), *backup],
+            check_clock=check_clock,
+        )
+        self._writer.confirm()
         return snapshot
 
     def _amended(self, log: TransactionLog) -> TransactionLog:
@@ -534,15 +563,23 @@ def _reopen_fork(
     return ForkSession(context, base, branch=branch, merged=merged, origin=origin, changes=changes)
 
 
-def write_snapshot(assets: Assets, snapshot: Snapshot, log: TransactionLog) -> None:
-    """Write a snapshot and its log, which nothing refers to yet.
+def write_snapshot(
+    assets: Assets,
+    snapshot: Snapshot,
+    log: TransactionLog,
+    more: Sequence[File] = (),
+    *,
+    check_clock: bool = True,
+) -> None:
+    """Write a snapshot, its log and more files at once; nothing refers to them yet.
 
     Raises:
         StorageError: our clock and the store's are so far apart that official clients would stumble
             over the snapshot's time.
     """
-    assets.put_transaction_log(log)
-    assets.put_snapshot(snapshot)
+    assets.put_files([assets.snapshot_file(snapshot), assets.log_file(log), *more])
+    if not check_clock:
+        return
     modified = assets.storage.info(f"snapshots/{snapshot.id}").modified.timestamp()
     skew = snapshot.flushed_at / 1e6 - modified
     if abs(skew) > MAX_CLOCK_SKEW:

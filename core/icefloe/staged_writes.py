@@ -64,19 +64,26 @@ def merge_snapshots(
     Message, metadata and key have been checked. `check` judges each candidate for the branch.
     """
     writer = ManifestWriter(context.assets, context.config)
+
+    def found() -> str | None:
+        return None if write_key is None else repo.find_write(write_key, branch)
+
     for failed in range(1, _ATTEMPTS + 1):
-        if write_key is not None and (found := repo.find_write(write_key, branch)):
-            return found
+        if done := found():
+            return done
         try:
             publication = _merged(context, writer, branch, ids, message, metadata, write_key)
-            if check is not None:
-                tip = context.assets.snapshot(publication.base)
-                check(Session(context, tip), Session(context, publication.snapshot))
+        except ConflictError:
+            # Another attempt at this write may be what stands in the way.
+            if done := found():
+                return done
+            raise
+        if check is not None:
+            tip = context.assets.snapshot(publication.base)
+            check(Session(context, tip), Session(context, publication.snapshot))
+        try:
             return str(repo.register(publication))
         except ConflictError as error:
-            # Another attempt at this write may be what stands in the way.
-            if write_key is not None and (found := repo.find_write(write_key, branch)):
-                return found
             if error.kind != "branch-moved" or failed == _ATTEMPTS:
                 raise
         Attempts().wait(failed)

@@ -19,6 +19,8 @@ MAX_PAUSE = 0.25
 _REMEMBERED = 5.0
 """Seconds for which others count as present."""
 _BRANCHES = 1000
+_PATIENT = 3
+"""Who has lost this many races waits no more."""
 
 
 @dataclass(slots=True)
@@ -47,7 +49,17 @@ class Turns:
             took: seconds that the last attempt took.
         """
         self.met()
-        time.sleep(random.uniform(0, min(took, MAX_PAUSE)) / times)
+        self.took = took
+        if times < _PATIENT:
+            time.sleep(random.uniform(0, min(took, MAX_PAUSE)) / times)
+
+    def patience(self, times: int) -> float:
+        """Seconds to wait for the next commit of the others, after so many races were lost.
+
+        The time until the one after it is longest then: who is a little slower than a rival in a
+        tight loop fits in between only if it begins just there.
+        """
+        return min(self.took, MAX_PAUSE) if times >= _PATIENT else 0.0
 
     def met(self) -> None:
         """Somebody else has moved the branch."""

@@ -38,7 +38,7 @@ class Upkeep(RepoObject):
     def register(self, publication: Publication) -> SnapshotId:
         """Register a written snapshot; see `session.Publisher`."""
         registrar = Registrar(publication)
-        self.update(registrar)
+        self.update(registrar, prepared=publication.prepared)
         return registrar.registered
 
     def expire_snapshots(

@@ -149,6 +149,7 @@ def test_a_staged_snapshot_is_refused_once_the_official_client_dropped_what_it_s
     for publish in PUBLISHERS.values():
         with pytest.raises(NotFoundError, match=lower):
             publish(repo, [upper])
+    assert [finding.kind for finding in repo.verify()] == ["staged-base-gone"]
     assert set(readable(repo)) == {15}
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icefloe import InvalidInputError, MemoryStorage, Repository
+from icefloe import ConflictDetector, InvalidInputError, MemoryStorage, Repository
 from icefloe.assets import Assets
 from icefloe.descriptions import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES, check_metadata
 from icefloe.format import header, repo_info
@@ -130,6 +130,28 @@ def test_a_write_key_that_names_no_single_write_is_refused(repo, storage, key):
         assert session.has_uncommitted_changes
     with pytest.raises(InvalidInputError, match="write_key"):
         repo.merge_snapshots("main", [repo.lookup_branch("main")], "m", write_key=key)
+    assert keys(storage) == before
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"rebase_with": ConflictDetector},
+        {"rebase_with": "yes"},
+        {"rebase_with": ConflictDetector(), "rebase_tries": -1},
+        {"rebase_with": ConflictDetector(), "rebase_tries": None},
+    ],
+    ids=str,
+)
+def test_a_solver_that_is_none_is_refused_before_it_is_needed(repo, storage, bad):
+    before = keys(storage)
+    with pytest.raises(InvalidInputError, match="rebase_"):
+        changed(repo).commit("message", **bad)
+    with (
+        pytest.raises(InvalidInputError, match="rebase_"),
+        repo.transaction("main", message="message", **bad),
+    ):
+        pass
     assert keys(storage) == before
 
 

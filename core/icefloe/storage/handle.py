@@ -25,6 +25,7 @@ from icefloe.storage.protocol import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
+    from icefloe.storage.protocol import MetadataOf
     from icefloe.storage.runners import Runner
     from icefloe.storage.settings import Settings
 
@@ -104,12 +105,12 @@ class ObjectStorage:
         return await self._runner.run_async(self._put(key, data, metadata))
 
     def put_many(
-        self, items: Sequence[tuple[str, bytes]], *, metadata: Mapping[str, str] = NO_METADATA
+        self, items: Sequence[tuple[str, bytes]], *, metadata: MetadataOf = NO_METADATA
     ) -> None:
         self._runner.run(self._put_many(items, metadata))
 
     async def put_many_async(
-        self, items: Sequence[tuple[str, bytes]], *, metadata: Mapping[str, str] = NO_METADATA
+        self, items: Sequence[tuple[str, bytes]], *, metadata: MetadataOf = NO_METADATA
     ) -> None:
         await self._runner.run_async(self._put_many(items, metadata))
 
@@ -230,11 +231,9 @@ class ObjectStorage:
             lambda: driver.write(key, data, condition=Require.ANYTHING, metadata=metadata)
         )
 
-    async def _put_many(
-        self, items: Sequence[tuple[str, bytes]], metadata: Mapping[str, str]
-    ) -> None:
+    async def _put_many(self, items: Sequence[tuple[str, bytes]], metadata: MetadataOf) -> None:
         async def put(item: tuple[str, bytes]) -> None:
-            await self._put(*item, metadata)
+            await self._put(*item, metadata(item[0]) if callable(metadata) else metadata)
 
         await self._runner.map(put, items, limit=self._settings.concurrency)
 

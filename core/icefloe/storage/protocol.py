@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
 NO_METADATA: Mapping[str, str] = {}
+
+type MetadataOf = Mapping[str, str] | Callable[[str], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,12 @@ class Storage(Protocol):
         ...
 
     def put_many(
-        self, items: Sequence[tuple[str, bytes]], *, metadata: Mapping[str, str] = NO_METADATA
+        self, items: Sequence[tuple[str, bytes]], *, metadata: MetadataOf = NO_METADATA
     ) -> None:
-        """Write many objects at once, each as `put` does; a failure may leave some written."""
+        """Write many objects at once, each as `put` does; a failure may leave some written.
+
+        The metadata is that of all of them, or a function from an object's key to its own.
+        """
         ...
 
     def put_if(
@@ -183,7 +188,7 @@ class Storage(Protocol):
     ) -> Version: ...
 
     async def put_many_async(
-        self, items: Sequence[tuple[str, bytes]], *, metadata: Mapping[str, str] = NO_METADATA
+        self, items: Sequence[tuple[str, bytes]], *, metadata: MetadataOf = NO_METADATA
     ) -> None: ...
 
     async def put_if_async(

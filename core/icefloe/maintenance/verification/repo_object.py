@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icefloe.descriptions import STAGED_ON
 from icefloe.errors import FormatError
 from icefloe.maintenance.ops_log import FOLDER, MIN_OPERATIONS, repo_objects
 from icefloe.maintenance.verification.findings import Finding, unreadable
@@ -26,6 +27,7 @@ _ROLL_BACK = "roll back to a copy in overwritten/"
 def check_repo(info: RepoInfo) -> Iterator[Finding]:
     yield from _check_refs(info)
     yield from _check_history(info)
+    yield from _check_staged(info)
     yield from _check_updates(info)
 
 
@@ -56,6 +58,22 @@ def _check_history(info: RepoInfo) -> Iterator[Finding]:
             message=f"snapshot {rows.id_at(row)} is not younger than its parent",
             what_to_do="mind that reading the state as of a time may give the wrong snapshot",
         )
+
+
+def _check_staged(info: RepoInfo) -> Iterator[Finding]:
+    """Staged snapshots without the staged one below them: official clients do not spare that."""
+    rows = info.snapshots
+    for row in rows.rows_named(STAGED_ON).tolist():
+        item = rows[row]
+        if item.metadata[STAGED_ON] != str(item.parent_id):
+            yield Finding(
+                severity="warning",
+                kind="staged-base-gone",
+                file=_FILE,
+                message=f"snapshot {item.id} stands on the staged snapshot "
+                f"{item.metadata[STAGED_ON]}, which was expired or collected",
+                what_to_do="write it again: it cannot be published; garbage collection removes it",
+            )
 
 
 def _check_updates(info: RepoInfo) -> Iterator[Finding]:
