@@ -72,15 +72,12 @@ def merge_snapshots(
         if done := found():
             return done
         try:
-            publication = _merged(context, writer, branch, ids, message, metadata, write_key)
+            publication = _merged(context, writer, branch, ids, message, metadata, write_key, check)
         except ConflictError:
             # Another attempt at this write may be what stands in the way.
             if done := found():
                 return done
             raise
-        if check is not None:
-            tip = context.assets.snapshot(publication.base)
-            check(Session(context, tip), Session(context, publication.snapshot))
         try:
             return str(repo.register(publication))
         except ConflictError as error:
@@ -98,8 +95,9 @@ def _merged(
     message: str,
     metadata: Mapping[str, Json],
     write_key: str | None,
+    check: Check | None,
 ) -> Publication:
-    """Write the merged snapshot, on top of the branch as it is now."""
+    """Write the merged snapshot, on top of the branch as it is now, and have it judged."""
     assets = context.assets
     info, _ = assets.repo()
     require_online(info)
@@ -122,6 +120,8 @@ def _merged(
         metadata=said,
     )
     write_snapshot(assets, snapshot, merged.view.changes.log(snapshot.id))
+    if check is not None:
+        check(Session(context, merged.view.base), Session(context, snapshot))
     return Publication(
         snapshot=snapshot,
         base=target,
