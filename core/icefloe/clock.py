@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
+MAX_CLOCK_SKEW = 600.0
+"""Seconds: what the official client lets the clocks of writer and store differ."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -16,14 +16,13 @@ from icefloe.format.status import Availability, RepoStatus
 from icefloe.format.transaction_log import TransactionLog
 from icefloe.format.updates import Update, UpdateKind, Updates
 from icefloe.ref_changes import MAIN
-from icefloe.storage import probe_preconditions
+from icefloe.storage import PROBE_PREFIX, probe_preconditions
 
 if TYPE_CHECKING:
     from icefloe.assets import Assets
     from icefloe.format.metadata import Json
     from icefloe.storage import Storage
 
-PROBE_PREFIX = "icefloe-probe-"
 MESSAGE = "Repository initialized"
 
 
