@@ -13,9 +13,12 @@ from icefloe.conflicts import check_rebase
 from icefloe.descriptions import check_message, check_metadata, check_write_key
 from icefloe.errors import (
     AlreadyExistsError,
+    FormatError,
+    IcefloeError,
     InvalidInputError,
     NotFoundError,
 )
+from icefloe.layouts import detect
 from icefloe.node_tree import SessionMode
 from icefloe.preloading import preload
 from icefloe.refs import branch_row, published, resolve, row_as_of
@@ -103,11 +106,12 @@ class Repository(Upkeep):
             config: kept in the repository, for all its clients.
             authorize_virtual_chunk_access: see `open`.
             spec_version: of the Icechunk format; 2 is the one that can be written.
-            check_clean_root: refuse a place that holds objects already.
+            check_clean_root: refuse a place that holds objects already. One that holds a repository
+                is refused in any case.
             options: passed on to `open_storage`.
 
         Raises:
-            AlreadyExistsError: there is a repository or something else here.
+            AlreadyExistsError: there is a repository, of whatever version, or something else here.
             UnsafeStorageError: the store ignores preconditions, so commits could be lost.
         """
         if spec_version != 2:
@@ -143,11 +147,13 @@ class Repository(Upkeep):
 
         Raises:
             NotFoundError: there is none here.
+            FormatError: there is one of a version before 2 (kind `unsupported-spec-version`).
         """
         storage = open_storage(url, storage_options, **options)
         try:
             info, _ = Assets(storage).repo()
         except NotFoundError as error:
+            _require_version_2(storage)
             raise NotFoundError(
                 f"there is no repository at {storage.url}: create one with Repository.create",
                 kind="repository-not-found",
@@ -185,7 +191,8 @@ class Repository(Upkeep):
     def exists(
         url: Place, storage_options: Mapping[str, Any] | None = None, **options: Any
     ) -> bool:
-        return open_storage(url, storage_options, **options).exists(REPO)
+        """Whether there is a repository, of whatever version."""
+        return detect(open_storage(url, storage_options, **options)) is not None
 
     @staticmethod
     def fetch_config(
@@ -196,6 +203,7 @@ class Repository(Upkeep):
         try:
             info, _ = Assets(storage).repo()
         except NotFoundError:
+            _require_version_2(storage)
             return None
         return None if info.config is None else configuration.decode(info.config)
 
@@ -203,9 +211,9 @@ class Repository(Upkeep):
     def fetch_spec_version(
         url: Place, storage_options: Mapping[str, Any] | None = None, **options: Any
     ) -> int | None:
-        """The version of the format; None if there is no repository."""
-        storage = open_storage(url, storage_options, **options)
-        return 2 if storage.exists(REPO) else None
+        """The version of the format, 0 for alphas before 1; None if there is no repository."""
+        found = detect(open_storage(url, storage_options, **options))
+        return None if found is None else found.spec_version
 
     def reopen(
         self,
@@ -412,6 +420,21 @@ class Repository(Upkeep):
     rearrange_session_async = twin(rearrange_session)
     reopen_async = twin(reopen)
     writable_session_async = twin(writable_session)
+
+
+def _require_version_2(storage: Storage) -> None:
+    """Raises FormatError if there is a repository, but of an older version."""
+    try:
+        found = detect(storage)
+    except IcefloeError:
+        # Who may read but not list cannot tell.
+        return
+    if found is not None and found.spec_version < 2:
+        raise FormatError(
+            f"{storage.url} holds {found}, and icefloe reads version 2: bring it there first, with "
+            "upgrade_icechunk_repository of the official library",
+            kind="unsupported-spec-version",
+        )
 
 
 def _reopen(

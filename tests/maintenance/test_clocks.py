@@ -1,4 +1,4 @@
-"""Clocks: what is old is told by the store's clock, and a machine whose clock is off collects nothing."""
+"""Clocks: the store's clock tells what is old; a machine whose clock is off collects nothing."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -59,7 +59,7 @@ def test_a_clock_that_disagrees_with_the_stores_collects_nothing(staged, hours):
 def test_a_clock_that_disagrees_expires_nothing(staged):
     store = Elsewhere(open_storage(staged), -2 * DAY)
     before = (staged / "repo").read_bytes()
-    with pytest.raises(StorageError, match="2 days, .* ahead of"):
+    with pytest.raises(StorageError, match=r"[12] days?, .* ahead of"):
         expire_snapshots(Assets(store), datetime.now(UTC) - DAY)
     assert (staged / "repo").read_bytes() == before
     expire_snapshots(Assets(store), datetime.now(UTC) - DAY, dry_run=True)

@@ -126,7 +126,7 @@ def garbage_collect(
 
 
 def check(assets: Assets, options: Options, *, safety_floor: timedelta, force: bool) -> None:
-    """Raises an error if such a collection must not be; the cutoff's age is by the store's clock."""
+    """Raises an error if such a collection must not be; a cutoff's age is by the store's clock."""
     if options.dry_run:
         return
     if assets.storage.read_only:
