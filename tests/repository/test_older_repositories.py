@@ -16,7 +16,6 @@ from icefloe.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-
 from icefloe.format.ids import INITIAL_SNAPSHOT_ID
 from icefloe.maintenance.verify import verify
 from icefloe.storage import open_storage
