@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -138,6 +139,7 @@ class Session(WorkingTree):
         self._staged_on = staged_on
         self._writer = ManifestWriter(context.assets, context.config, hold=True)
         self._merged: list[Coordinates] = []
+        self._forking = threading.Lock()
 
     def __repr__(self) -> str:
         place = f"{self._assets.storage.url} at {self.snapshot_id}"
@@ -193,19 +195,26 @@ class Session(WorkingTree):
         What this session has changed so far is written to a snapshot that nobody lists, so that
         the fork sees it.
         """
-        self._require_writes()
-        with self._alone("forked"):
-            base = self._write_snapshot("fork", {}) if self._view.changes else self._view.base
-            fork = ForkSession(
-                self._context,
-                base,
-                branch=self._branch,
-                merged=len(self._merged),
-                origin=self._registered_base(),
-            )
-            # Forks that stay in this process fill packs together; a pickle uploads them first.
-            fork._packer = self._packer
-            return fork
+        # Threads that fork wait for each other; one that writes meanwhile is told.
+        with self._forking:
+            with self._lock:
+                self._require_writes()
+                if not self._view.changes:
+                    return self._forked_at(self._view.base)
+            with self._alone("forked"):
+                return self._forked_at(self._write_snapshot("fork", {}))
+
+    def _forked_at(self, base: Snapshot) -> ForkSession:
+        fork = ForkSession(
+            self._context,
+            base,
+            branch=self._branch,
+            merged=len(self._merged),
+            origin=self._registered_base(),
+        )
+        # Forks that stay in this process fill packs together; a pickle uploads them first.
+        fork._packer = self._packer
+        return fork
 
     def merge(
         self, *others: ForkSession, on_conflict: Literal["error", "last-wins"] = "error"
