@@ -65,6 +65,14 @@ class KnownRepo:
     at: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedRepo:
+    """A repo object, as it was read back from its bytes."""
+
+    info: RepoInfo
+    data: bytes
+
+
 class Assets:
     """The files of one repository. Everything but the repo object is immutable once written."""
 
@@ -107,21 +115,24 @@ class Assets:
         self.known_repo = replace(known, at=time.monotonic())
         return known.info, known.version
 
-    def swap_repo(self, info: RepoInfo, *, expected: Version | None) -> Version:
-        """Replace the repo object if it is still at `expected`; None creates it.
+    def encoded_repo(self, info: RepoInfo) -> EncodedRepo:
+        """A repo object as bytes that can be read.
 
         Raises:
-            InternalError: nobody could read what was to be written; nothing was.
+            InternalError: nobody could read it.
         """
         data = repo_info.encode(info)
         try:
-            written = repo_info.decode(data, name=REPO)
+            return EncodedRepo(repo_info.decode(data, name=REPO), data)
         except FormatError as error:
             raise InternalError(f"the new repo object cannot be read: {error}") from error
+
+    def swap_repo(self, new: EncodedRepo, *, expected: Version | None) -> Version:
+        """Replace the repo object if it is still at `expected`; None creates it."""
         metadata = _object_metadata(REPO)
-        version = self.storage.put_if(REPO, data, expected=expected, metadata=metadata)
+        version = self.storage.put_if(REPO, new.data, expected=expected, metadata=metadata)
         # Decoding was no waste: the next reader need not do it again.
-        self.known_repo = KnownRepo(written, version, data, time.monotonic())
+        self.known_repo = KnownRepo(new.info, version, new.data, time.monotonic())
         return version
 
     def back_up_repo(self, name: str, *, expected: Version) -> None:

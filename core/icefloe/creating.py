@@ -57,7 +57,7 @@ def create(assets: Assets, config: bytes | None, *, check_clean_root: bool) -> N
         config=config,
     )
     try:
-        assets.swap_repo(info, expected=None)
+        assets.swap_repo(assets.encoded_repo(info), expected=None)
     except ConflictError as error:
         raise _exists(storage) from error
 

@@ -19,7 +19,7 @@ from icefloe.repo_update import Attempts, require_online, update_repo
 from icefloe.twins import twin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from icefloe.assets import Assets
     from icefloe.diffs import Diff
@@ -218,7 +218,12 @@ class RepoObject:
         return history.branch_steps(info, branch, base)
 
     def update(
-        self, change: Change, *, whatever_status: bool = False, prepared: Prepared | None = None
+        self,
+        change: Change,
+        *,
+        whatever_status: bool = False,
+        prepared: Prepared | None = None,
+        ready: Callable[[], None] = lambda: None,
     ) -> None:
         """Apply a change to the repo object, in one compare-and-swap and with a log entry."""
         settings = self._settings
@@ -233,6 +238,7 @@ class RepoObject:
             ),
             whatever_status=whatever_status,
             prepared=prepared,
+            ready=ready,
         )
 
     def _info(self) -> RepoInfo:

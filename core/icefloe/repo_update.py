@@ -98,6 +98,7 @@ def update_repo(
     attempts: Attempts = Attempts(),
     whatever_status: bool = False,
     prepared: Prepared | None = None,
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Apply a change to the repo object as it is now.
 
@@ -111,6 +112,7 @@ def update_repo(
         attempts: how often to try.
         whatever_status: do it though the repository is read-only or offline.
         prepared: what to try first, without reading.
+        ready: returns when all that the changed object refers to is written, or raises.
 
     Raises:
         ConflictError: the object kept changing through all attempts, or the change itself
@@ -119,7 +121,7 @@ def update_repo(
     """
     if assets.storage.read_only:
         raise ReadOnlyError(f"{assets.storage.url} takes no writes", kind="read-only-storage")
-    race = _Race(assets, change, updates_per_file, whatever_status)
+    race = _Race(assets, change, updates_per_file, whatever_status, ready)
     if prepared is not None and race.run_prepared(prepared):
         return
     # A first attempt on what may be an old repo object is a race, too, but never the only one.
@@ -137,11 +139,19 @@ def update_repo(
 class _Race:
     """All attempts at one change. Each says whether that was the last one."""
 
-    def __init__(self, assets: Assets, change: Change, limit: int, whatever_status: bool) -> None:
+    def __init__(
+        self,
+        assets: Assets,
+        change: Change,
+        limit: int,
+        whatever_status: bool,
+        ready: Callable[[], None],
+    ) -> None:
         self._assets = assets
         self._change = change
         self._limit = limit
         self._whatever_status = whatever_status
+        self._ready = ready
         self._tried: set[bytes] = set()
         """The names of our backups."""
         self._known: set[bytes] = set()
@@ -191,9 +201,10 @@ class _Race:
         if not self._tried:
             self._known = _backup_names(info)
         self._tried.add(backup.encode())
-        logged = _log(info, *changed, backup=backup, limit=self._limit)
+        new = self._assets.encoded_repo(_log(info, *changed, backup=backup, limit=self._limit))
+        self._ready()
         try:
-            self._assets.swap_repo(logged, expected=version)
+            self._assets.swap_repo(new, expected=version)
         except ConflictError:
             return False
         return True

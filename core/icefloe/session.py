@@ -29,10 +29,11 @@ from icefloe.node_tree import SessionMode
 from icefloe.repo_update import prepare
 from icefloe.turns import turns_of
 from icefloe.twins import twin
+from icefloe.uploads import Upload
 from icefloe.working_tree import Context, WorkingTree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from icefloe.assets import Assets, File
     from icefloe.changes import ChangeSet
@@ -76,6 +77,8 @@ class Publication:
     """Other snapshots whose files this one uses: garbage collection spares them only as long as
     they are registered, so they must be when this one is."""
     prepared: Prepared | None = None
+    written: Callable[[], None] = lambda: None
+    """Returns when the snapshot's files are there: they may be on their way still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,10 @@ class Session(WorkingTree):
                 if not self._view.changes:
                     return self._forked_at(self._view.base)
             with self._alone("forked"):
-                return self._forked_at(self._write_snapshot("fork", {}))
+                snapshot, log = self._new_snapshot("fork", {})
+                write_snapshot(self._assets, snapshot, log, self._writer.held_files())
+                self._writer.confirm()
+                return self._forked_at(snapshot)
 
     def _forked_at(self, base: Snapshot) -> ForkSession:
         fork = ForkSession(
@@ -394,13 +400,16 @@ class Session(WorkingTree):
         if attempt:
             metadata["__icechunk"] = {"rebase_attempts": attempt}
         prepared = prepare(self._assets)
-        snapshot = self._write_snapshot(
-            said.message,
-            metadata,
-            amends=registration is Registration.AMENDMENT,
+        snapshot, log = self._new_snapshot(said.message, metadata)
+        if registration is Registration.AMENDMENT:
+            log = self._amended(log)
+        more = [*self._writer.held_files()]
+        if prepared is not None:
+            more.append(prepared.file)
+        # The new repo object is computed meanwhile: time is short where others write, too.
+        upload = Upload(
             # The clocks are compared once.
-            check_clock=not attempt,
-            backup=[] if prepared is None else [prepared.file],
+            lambda: write_snapshot(self._assets, snapshot, log, more, check_clock=not attempt)
         )
         publication = Publication(
             snapshot=snapshot,
@@ -412,20 +421,19 @@ class Session(WorkingTree):
             split_rules=self._writer.rules,
             needs=frozenset(self._view.changes.borrowed),
             prepared=prepared,
+            written=upload.wait,
         )
-        registered = publisher.register(publication)
+        try:
+            registered = publisher.register(publication)
+        finally:
+            if upload.ended_well():
+                self._writer.confirm()
         return self._finish(registered, snapshot)
 
-    def _write_snapshot(
-        self,
-        message: str,
-        metadata: Mapping[str, Json],
-        *,
-        amends: bool = False,
-        check_clock: bool = True,
-        backup: Sequence[File] = (),
-    ) -> Snapshot:
-        """Write chunks, manifests, snapshot and log; nothing refers to them yet."""
+    def _new_snapshot(
+        self, message: str, metadata: Mapping[str, Json]
+    ) -> tuple[Snapshot, TransactionLog]:
+        """A snapshot of the changes, and its log; chunks are written, manifests may be held."""
         self._packer.flush()
         nodes, manifest_files = self._writer.apply(self._view)
         snapshot = Snapshot(
@@ -436,18 +444,7 @@ class Session(WorkingTree):
             message=message,
             metadata=metadata,
         )
-        log = self._view.changes.log(snapshot.id)
-        if amends:
-            log = self._amended(log)
-        write_snapshot(
-            self._assets,
-            snapshot,
-            log,
-            [*self._writer.held_files(), *backup],
-            check_clock=check_clock,
-        )
-        self._writer.confirm()
-        return snapshot
+        return snapshot, self._view.changes.log(snapshot.id)
 
     def _amended(self, log: TransactionLog) -> TransactionLog:
         old = self._assets.transaction_log(self._view.base.id)

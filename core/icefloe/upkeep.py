@@ -38,7 +38,7 @@ class Upkeep(RepoObject):
     def register(self, publication: Publication) -> SnapshotId:
         """Register a written snapshot; see `session.Publisher`."""
         registrar = Registrar(publication)
-        self.update(registrar, prepared=publication.prepared)
+        self.update(registrar, prepared=publication.prepared, ready=publication.written)
         return registrar.registered
 
     def expire_snapshots(

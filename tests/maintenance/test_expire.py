@@ -259,7 +259,8 @@ def test_a_hundred_thousand_snapshots_take_a_second():
         pruned=Ragged.absent(count),
     )
     branches = {"main": int(order[-1])} | {f"b{n}": int(order[n * 10_000]) for n in range(10)}
-    files.swap_repo(replace(info, snapshots=rows, branches=Refs.of(branches)), expected=version)
+    changed = replace(info, snapshots=rows, branches=Refs.of(branches))
+    files.swap_repo(files.encoded_repo(changed), expected=version)
     started = time.perf_counter()
     result = expire_snapshots(files, to_datetime(count))
     took = time.perf_counter() - started

@@ -172,7 +172,7 @@ def test_a_repository_that_goes_read_only_in_between_is_not_written(
         assets = Assets(plain)
         info, version = assets.repo()
         status = RepoStatus(Availability.READ_ONLY, 1)
-        assets.swap_repo(replace(info, status=status), expected=version)
+        assets.swap_repo(assets.encoded_repo(replace(info, status=status)), expected=version)
 
     storage.interrupt(verb, stop)
     with pytest.raises(ReadOnlyError):
