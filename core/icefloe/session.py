@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -156,6 +157,11 @@ class Session(WorkingTree):
             )
         return _reopen, (self._context, self._view.base.id, self._branch)
 
+    def __dask_tokenize__(self) -> tuple[str, str, str]:
+        # What is read from a writable session may be different the next moment, under any name.
+        state = self.snapshot_id if self.read_only else uuid.uuid4().hex
+        return "icefloe.Session", self._assets.storage.url, state
+
     @property
     def is_fork(self) -> bool:
         return False
@@ -196,19 +202,25 @@ class Session(WorkingTree):
         What this session has changed so far is written to a snapshot that nobody lists, so that
         the fork sees it.
         """
-        self._require_writes()
+        with self._lock:
+            self._require_writes()
+            if not self._view.changes:
+                # Nothing is written, so threads may fork a session side by side, as dask's do.
+                return self._fork_on(self._view.base)
         with self._alone("forked"):
-            base = self._write_snapshot("fork", {}) if self._view.changes else self._view.base
-            fork = ForkSession(
-                self._context,
-                base,
-                branch=self._branch,
-                merged=len(self._merged),
-                origin=self._registered_base(),
-            )
-            # Forks that stay in this process fill packs together; a pickle uploads them first.
-            fork._packer = self._packer
-            return fork
+            return self._fork_on(self._write_snapshot("fork", {}))
+
+    def _fork_on(self, base: Snapshot) -> ForkSession:
+        fork = ForkSession(
+            self._context,
+            base,
+            branch=self._branch,
+            merged=len(self._merged),
+            origin=self._registered_base(),
+        )
+        # Forks that stay in this process fill packs together; a pickle uploads them first.
+        fork._packer = self._packer
+        return fork
 
     def merge(
         self, *others: ForkSession, on_conflict: Literal["error", "last-wins"] = "error"

@@ -17,6 +17,8 @@ from zarr.storage import StorePath
 
 from icefloe.errors import InvalidInputError
 from icefloe.repository import Repository
+from icefloe.session import Session
+from icefloe.zarr_store import IcechunkStore
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from icefloe.config import RepositoryConfig
     from icefloe.repository import Place
-    from icefloe.session import ForkSession, Session
+    from icefloe.session import ForkSession
 
     type Mode = Literal["w", "w-", "a", "a-", "r+"]
     type Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"]
@@ -240,12 +242,59 @@ def _join(hub: ForkSession, parts: Sequence[ForkSession | NDArray[np.object_]]) 
     return joined
 
 
-class IcefloeBackendEntrypoint(BackendEntrypoint):
-    """`xarray.open_dataset(url, engine="icefloe", branch=...)`, read-only.
+class VersionedVariable(xr.Variable):
+    """A variable whose dask array is named after the version it is read from, too.
 
-    The dask arrays of `chunks=` are named after the arguments alone. To compute with two versions
-    of one branch at once, open each by `snapshot_id`, or with `xarray.open_zarr(session.store)`.
+    xarray names the arrays of `chunks=` after the arguments of `open_dataset` alone, under which a
+    branch may have moved; and dask takes arrays of one name for one array.
     """
+
+    __slots__ = ("_version",)
+
+    def __init__(self, *args: Any, version: tuple[str, ...] = (), **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._version = version
+
+    def _replace(self, *args: Any, **named: Any) -> VersionedVariable:
+        replaced = super()._replace(*args, **named)
+        replaced._version = self._version
+        return replaced
+
+    def chunk(  # type: ignore[override]
+        self, chunks: Any = None, *, from_array_kwargs: Any = None, **named: Any
+    ) -> xr.Variable:
+        """Of an ordinary variable, as everything is that is made of this one."""
+        options = dict(from_array_kwargs or {})
+        # Only a manager of dask arrays is given a name.
+        if isinstance(name := options.get("name"), str):
+            from dask.base import tokenize
+
+            # What stands before the last dash is what dask shows of a name.
+            options["name"] = f"{name.rpartition('-')[0]}-{tokenize(name, self._version)}"
+        plain = self.to_base_variable()
+        return plain.chunk({} if chunks is None else chunks, from_array_kwargs=options, **named)
+
+
+def _versioned(dataset: xr.Dataset, store: IcechunkStore) -> xr.Dataset:
+    version = store.__dask_tokenize__()
+    variables = {
+        name: VersionedVariable(
+            variable._dims,
+            variable._data,
+            variable._attrs,
+            variable._encoding,
+            fastpath=True,
+            version=version,
+        )
+        if type(variable) is xr.Variable
+        else variable
+        for name, variable in dataset.variables.items()
+    }
+    return dataset._replace(variables=variables)
+
+
+class IcefloeBackendEntrypoint(BackendEntrypoint):
+    """`xarray.open_dataset(url, engine="icefloe", branch=...)`, read-only."""
 
     description = "Open Icechunk repositories with icefloe"
     supports_groups: ClassVar[bool] = True
@@ -281,7 +330,7 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
             config=config,
             authorize_virtual_chunk_access=authorize_virtual_chunk_access,
         )
-        return ZarrBackendEntrypoint().open_dataset(
+        dataset = ZarrBackendEntrypoint().open_dataset(
             store,
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
@@ -294,13 +343,16 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
             consolidated=False,
             zarr_format=3,
         )
+        return _versioned(dataset, store)
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
         """Open all groups; the options are those of `open_dataset`."""
         ours = {name: options.pop(name) for name in _STORE_OPTIONS & options.keys()}
-        return ZarrBackendEntrypoint().open_groups_as_dict(
-            _store(filename_or_obj, **ours), consolidated=False, zarr_format=3, **options
+        store = _store(filename_or_obj, **ours)
+        groups = ZarrBackendEntrypoint().open_groups_as_dict(
+            store, consolidated=False, zarr_format=3, **options
         )
+        return {path: _versioned(dataset, store) for path, dataset in groups.items()}
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
         """Open all groups as a tree; the options are those of `open_dataset`."""
@@ -308,7 +360,7 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
 
 
 def _store(
-    place: Place | Repository,
+    place: Place | Repository | Session | IcechunkStore,
     *,
     branch: str | None = None,
     tag: str | None = None,
@@ -319,6 +371,16 @@ def _store(
     authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
 ) -> Any:
     """A read-only store. Any: xarray's types know of files only, but it opens what zarr opens."""
+    if isinstance(place, Session | IcechunkStore):
+        given = (branch, tag, snapshot_id, as_of, storage_options, config)
+        if any(each is not None for each in (*given, authorize_virtual_chunk_access)):
+            raise InvalidInputError(
+                "a session or a store stands on its version already: open_dataset takes no "
+                "branch, tag, snapshot_id, as_of, storage_options, config or "
+                "authorize_virtual_chunk_access with it"
+            )
+        store = place.store if isinstance(place, Session) else place
+        return store.with_read_only(True)
     if not isinstance(place, Repository):
         place = Repository.open(
             place,

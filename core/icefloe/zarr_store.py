@@ -81,6 +81,9 @@ class IcechunkStore(Store):
         same_bytes = mine.read_only and theirs.read_only and mine.snapshot_id == theirs.snapshot_id
         return mine is theirs or same_bytes
 
+    def __dask_tokenize__(self) -> tuple[str, str, str]:
+        return self._session.__dask_tokenize__()
+
     def __repr__(self) -> str:
         return f"IcechunkStore({self._session!r})"
 
