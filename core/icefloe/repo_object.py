@@ -10,7 +10,6 @@ from icefloe import config as configuration
 from icefloe import history, ref_changes
 from icefloe.clock import now
 from icefloe.config import RepositoryConfig, effective
-from icefloe.errors import ReadOnlyError
 from icefloe.format.status import Availability, RepoStatus
 from icefloe.format.updates import Update, UpdateKind
 from icefloe.refs import ancestors, branch_row, resolve, snapshot_row, tag_row
@@ -241,8 +240,7 @@ class RepoObject:
     def _writable_info(self) -> RepoInfo:
         info = self._info()
         require_online(info)
-        if self.storage.read_only:
-            raise ReadOnlyError(f"{self.storage.url} takes no writes", kind="read-only-storage")
+        self.storage.require_writable()
         return info
 
     create_branch_async = twin(create_branch)

@@ -21,6 +21,7 @@ from botocore.exceptions import (
 )
 
 from icefloe.errors import IcefloeError, UnsafeStorageError
+from icefloe.storage.bodies import PART, collect
 from icefloe.storage.driver import Condition, Head, Require
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
@@ -80,9 +81,7 @@ class S3Driver:
                 if _status(error) == 416:
                     return b""
                 raise
-            data = await _read_body(response)
-        # Some servers send the whole object, whatever the range.
-        return data[start : start + length] if len(data) > length else data
+            return await read_part(response, start, length)
 
     async def write(
         self, key: str, data: bytes, *, condition: Condition, metadata: Mapping[str, str]
@@ -228,8 +227,19 @@ def _status(error: BaseException) -> int | None:
 
 async def _read_body(response: Mapping[str, Any]) -> bytes:
     async with response["Body"] as body:
-        data: bytes = await body.read()
-    return data
+        return await collect(body.iter_chunks(PART))
+
+
+async def read_part(response: Mapping[str, Any], start: int, length: int) -> bytes:
+    """The range that was asked for; no more is read, whatever the server sends."""
+    # Some servers send the whole object, whatever the range.
+    whole = "ContentRange" not in response
+    async with response["Body"] as body:
+        skip = start if whole else 0
+        # What is announced and fits is read to its end, so that the connection can serve again.
+        fits = not whole and (response.get("ContentLength") or length + 1) <= length
+        limit = None if fits else length
+        return await collect(body.iter_chunks(PART), skip=skip, limit=limit)
 
 
 def _version(response: Mapping[str, Any]) -> Version:
