@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from icefloe.assets import REPO
 from icefloe.clock import now
-from icefloe.errors import AlreadyExistsError, ConflictError, ReadOnlyError
+from icefloe.errors import AlreadyExistsError, ConflictError
 from icefloe.format.ids import INITIAL_SNAPSHOT_ID
 from icefloe.format.nodes import Nodes
 from icefloe.format.ragged import Ragged
@@ -35,8 +35,7 @@ def create(assets: Assets, config: bytes | None, *, check_clean_root: bool) -> N
         UnsafeStorageError: the store ignores preconditions, so commits could be lost.
     """
     storage = assets.storage
-    if storage.read_only:
-        raise ReadOnlyError(f"{storage.url} takes no writes", kind="read-only-storage")
+    storage.require_writable()
     # The files below would replace those of a repository that is there already.
     if storage.exists(REPO):
         raise _exists(storage)

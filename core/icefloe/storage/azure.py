@@ -48,7 +48,9 @@ class _Counted:
 
 def _count(response: Any) -> None:
     found = response.http_response
-    inner: Any = getattr(found, "_internal_response", None) or getattr(found, "internal_response", None)
+    inner: Any = getattr(found, "_internal_response", None) or getattr(
+        found, "internal_response", None
+    )
     if hasattr(inner, "content"):
         inner.content = _Counted(inner.content)
 
