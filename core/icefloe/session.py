@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 import time
-import uuid
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -142,6 +142,7 @@ class Session(WorkingTree):
         self._staged_on = staged_on
         self._writer = ManifestWriter(context.assets, context.config, hold=True)
         self._merged: list[Coordinates] = []
+        self._forking = threading.Lock()
 
     def __repr__(self) -> str:
         place = f"{self._assets.storage.url} at {self.snapshot_id}"
@@ -159,7 +160,7 @@ class Session(WorkingTree):
 
     def __dask_tokenize__(self) -> tuple[str, str, str]:
         # What is read from a writable session may be different the next moment, under any name.
-        state = self.snapshot_id if self.read_only else uuid.uuid4().hex
+        state = self.snapshot_id if self.read_only else str(SnapshotId.random())
         return "icefloe.Session", self._assets.storage.url, state
 
     @property
@@ -202,15 +203,16 @@ class Session(WorkingTree):
         What this session has changed so far is written to a snapshot that nobody lists, so that
         the fork sees it.
         """
-        with self._lock:
-            self._require_writes()
-            if not self._view.changes:
-                # Nothing is written, so threads may fork a session side by side, as dask's do.
-                return self._fork_on(self._view.base)
-        with self._alone("forked"):
-            return self._fork_on(self._write_snapshot("fork", {}))
+        # Threads that fork wait for each other; one that writes meanwhile is told.
+        with self._forking:
+            with self._lock:
+                self._require_writes()
+                if not self._view.changes:
+                    return self._forked_at(self._view.base)
+            with self._alone("forked"):
+                return self._forked_at(self._write_snapshot("fork", {}))
 
-    def _fork_on(self, base: Snapshot) -> ForkSession:
+    def _forked_at(self, base: Snapshot) -> ForkSession:
         fork = ForkSession(
             self._context,
             base,
