@@ -20,7 +20,7 @@ from icefloe.descriptions import (
     check_metadata,
     check_write_key,
 )
-from icefloe.errors import ConflictError, SessionStateError, StorageError
+from icefloe.errors import ConflictError, InvalidInputError, SessionStateError, StorageError
 from icefloe.forking import merge_changes
 from icefloe.format.ids import SnapshotId
 from icefloe.format.snapshot import Snapshot
@@ -234,6 +234,8 @@ class Session(WorkingTree):
                 lets the last one win). This session is as it was before that fork.
         """
         for other in others:
+            if not isinstance(other, ForkSession):
+                raise InvalidInputError(f"{other!r} is no fork: merge what session.fork() returned")
             theirs, packer = other._frozen()
             with self._lock:
                 self._require_writes()

@@ -15,18 +15,18 @@ from xarray.backends.common import ArrayWriter
 from xarray.backends.writers import _validate_dataset_names, dump_to_store
 from zarr.storage import StorePath
 
-from icefloe.errors import InvalidInputError
+from icefloe.errors import InvalidInputError, NotFoundError, ReadOnlyError
 from icefloe.repository import Repository
 from icefloe.session import Session
 from icefloe.zarr_store import IcechunkStore
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from numpy.typing import NDArray
     from zarr.core.metadata import ArrayV3Metadata
 
+    from icefloe.clock import Moment
     from icefloe.config import RepositoryConfig
     from icefloe.repository import Place
     from icefloe.session import ForkSession
@@ -91,6 +91,11 @@ def to_icechunk(
         ConflictError: two dask blocks wrote one chunk, which `safe_chunks` would have told before.
         ReadOnlyError: the session takes no writes.
     """
+    _check_target(session)
+    if not isinstance(obj, xr.DataArray | xr.Dataset | xr.DataTree):
+        raise InvalidInputError(
+            f"to_icechunk writes a DataArray, a Dataset or a DataTree, not a {type(obj).__name__}"
+        )
     if split_every is not None and split_every < 2:
         raise InvalidInputError(f"split_every={split_every}: merging takes two")
     writer = ArrayWriter()  # type: ignore[no-untyped-call]
@@ -117,6 +122,29 @@ def to_icechunk(
     if writer.sources:
         options = dict(chunkmanager_store_kwargs or {})
         _write_blocks(session, writer, split_every or _SPLIT_EVERY, options)
+
+
+def _check_target(session: object) -> None:
+    match session:
+        case Session():
+            if session.read_only:
+                raise ReadOnlyError(
+                    f"{session!r} is read-only: open one with repo.writable_session(branch)",
+                    kind="read-only-session",
+                )
+        case Repository():
+            raise InvalidInputError(
+                "to_icechunk writes to a session, not to a Repository: pass "
+                "repo.writable_session(branch) and commit it, or the store.session of "
+                "`with repo.transaction(branch, message=...) as store`"
+            )
+        case IcechunkStore():
+            raise InvalidInputError("to_icechunk writes to a session: pass store.session")
+        case _:
+            raise InvalidInputError(
+                f"to_icechunk writes to a session, not to a {type(session).__name__}: pass "
+                "repo.writable_session(branch)"
+            )
 
 
 def _default_mode(append_dim: Hashable | None, region: Region | None) -> Mode:
@@ -314,7 +342,7 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
         branch: str | None = None,
         tag: str | None = None,
         snapshot_id: str | None = None,
-        as_of: datetime | None = None,
+        as_of: Moment | None = None,
         storage_options: Mapping[str, Any] | None = None,
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
@@ -330,6 +358,7 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
             config=config,
             authorize_virtual_chunk_access=authorize_virtual_chunk_access,
         )
+        _check_group(store, group)
         dataset = ZarrBackendEntrypoint().open_dataset(
             store,
             mask_and_scale=mask_and_scale,
@@ -349,6 +378,7 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
         """Open all groups; the options are those of `open_dataset`."""
         ours = {name: options.pop(name) for name in _STORE_OPTIONS & options.keys()}
         store = _store(filename_or_obj, **ours)
+        _check_group(store, options.get("group"))
         groups = ZarrBackendEntrypoint().open_groups_as_dict(
             store, consolidated=False, zarr_format=3, **options
         )
@@ -359,13 +389,30 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
+def _check_group(store: IcechunkStore, group: str | None) -> None:
+    path = "/" + (group or "").strip("/")
+    node = store.session.node(path)
+    if node is None or node.array is not None:
+        there = [each for each in ["/", *store.session.paths()] if _is_group(store, each)]
+        shown = ", ".join(there[:10]) + (", ..." if len(there) > 10 else "")
+        raise NotFoundError(
+            f"there is no group {path} in {store.session!r}; groups: {shown or 'none'}",
+            kind="node-not-found",
+        )
+
+
+def _is_group(store: IcechunkStore, path: str) -> bool:
+    node = store.session.node(path)
+    return node is not None and node.array is None
+
+
 def _store(
     place: Place | Repository | Session | IcechunkStore,
     *,
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
-    as_of: datetime | None = None,
+    as_of: Moment | None = None,
     storage_options: Mapping[str, Any] | None = None,
     config: RepositoryConfig | None = None,
     authorize_virtual_chunk_access: Mapping[str, Any] | None = None,

@@ -19,6 +19,7 @@ from icefloe.storage.deadline import advance
 from icefloe.storage.driver import Condition, Head, Require
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
+from icefloe.storage.options import check_options, names_of
 from icefloe.storage.protocol import Object, ObjectInfo, Version
 from icefloe.storage.retry import RETRYABLE
 from icefloe.storage.runners import IoLoop
@@ -63,6 +64,7 @@ class AzureDriver:
 
     def __init__(self, settings: Settings) -> None:
         options = settings.resolve()
+        check_options(options, names_of(AzureBlobFileSystem.__init__), settings.url)
         container, _, prefix = settings.url.partition("://")[2].partition("/")
         # abfss://container@account.dfs.core.windows.net/...
         container, _, host = container.partition("@")

@@ -41,7 +41,8 @@ class ForeignDriver(ReadOnlyDriver):
         self._failures = Failures(settings.url, secrets(options))
         try:
             self._fs, root = url_to_fs(settings.url, **options, skip_instance_cache=True)
-        except (ImportError, ValueError, OSError) as error:
+        # TypeError: of an option that the file system does not have.
+        except (ImportError, ValueError, TypeError, OSError) as error:
             shown = self._failures.other("", error)
             raise InvalidInputError(
                 f"fsspec cannot open {settings.url}: {shown}", kind="invalid-url"

@@ -22,6 +22,7 @@ from icefloe.storage.bodies import PART, collect, timeouts
 from icefloe.storage.driver import Condition, Head, Require
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
+from icefloe.storage.options import check_options, names_of
 from icefloe.storage.protocol import Object, ObjectInfo, Version
 from icefloe.storage.retry import RETRYABLE
 from icefloe.storage.runners import IoLoop
@@ -43,6 +44,7 @@ class GcsDriver:
 
     def __init__(self, settings: Settings) -> None:
         options = settings.resolve()
+        check_options(options, names_of(GCSFileSystem.__init__), settings.url)
         bucket, _, prefix = settings.url.partition("://")[2].partition("/")
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""

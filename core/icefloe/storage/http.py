@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from aiohttp import ClientConnectorError, ClientError
+from aiohttp import ClientConnectorError, ClientError, ClientSession
 from fsspec.implementations.http import HTTPFileSystem
 from yarl import URL
 
@@ -20,6 +20,7 @@ from icefloe.errors import IcefloeError, NotFoundError, StorageError
 from icefloe.storage.bodies import PART, collect, timeouts
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
+from icefloe.storage.options import check_options, names_of
 from icefloe.storage.protocol import Object, ObjectInfo, Version
 from icefloe.storage.read_only import ReadOnlyDriver
 from icefloe.storage.runners import IoLoop
@@ -46,6 +47,10 @@ _PAGE = 200
 _AT_ONCE = 16
 
 
+_OPTIONS = names_of(HTTPFileSystem.__init__, ClientSession._request)
+_NESTED = {"client_kwargs": names_of(ClientSession.__init__)}
+
+
 class HttpDriver(ReadOnlyDriver):
     """Takes the options of fsspec's file system for HTTP: `headers`, `client_kwargs`...
 
@@ -58,6 +63,7 @@ class HttpDriver(ReadOnlyDriver):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings.url)
         options = settings.resolve()
+        check_options(options, _OPTIONS, settings.url, _NESTED)
         self._headers = dict(options.pop("headers", None) or {})
         self._failures = Failures(settings.url, secrets({**options, "headers": self._headers}))
         self._fs = HTTPFileSystem(**options, skip_instance_cache=True)

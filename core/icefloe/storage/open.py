@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from icefloe.errors import InvalidInputError
 from icefloe.storage import local, memory
 from icefloe.storage.handle import Backend, ObjectStorage
+from icefloe.storage.keys import is_unicode
 from icefloe.storage.settings import Credentials, Settings, with_deadline
 from icefloe.storage.urls import refuse_credentials, refuse_in_options
 
@@ -64,14 +65,22 @@ def open_storage(
             missing.
     """
     if not isinstance(url, str | os.PathLike):
+        if not callable(getattr(url, "put_if", None)):
+            raise InvalidInputError(
+                f"{url!r} is no place: pass a URL or a path as str, a pathlib.Path, or a storage",
+                kind="invalid-url",
+            )
         if storage_options or credentials:
             raise InvalidInputError(f"{url!r} is open already and takes no options")
         return url
-    shown, backend = _find(os.fspath(url))
+    place = os.fspath(url)
+    if not isinstance(place, str) or not is_unicode(place):
+        raise InvalidInputError(f"not Unicode text: {place!a}", kind="invalid-url")
+    shown, backend = _find(place)
     options, retries = with_deadline(storage_options, retries)
     refuse_in_options(options)
-    if concurrency < 1:
-        raise InvalidInputError(f"concurrency must be at least 1, not {concurrency}")
+    if not isinstance(concurrency, int) or concurrency < 1:
+        raise InvalidInputError(f"concurrency must be an int and at least 1, not {concurrency!r}")
     settings = Settings(
         url=shown,
         options=options,
@@ -104,12 +113,15 @@ def _find(url: str) -> tuple[str, Backend]:
         raise InvalidInputError(f"not a storage URL: {url!r}", kind="invalid-url")
     if scheme == "memory":
         return f"memory://{place}", memory.BACKEND
+    return _find_remote(scheme, place)
+
+
+def _find_remote(scheme: str, place: str) -> tuple[str, Backend]:
     if scheme in _CLOUDS:
         module, shown = _CLOUDS[scheme]
         return f"{shown}://{place}", _load(module, module, f"{scheme}://")
-    if scheme in _WEB:
-        return url.rstrip("/"), _load("http", "s3", f"{scheme}://")
-    return url.rstrip("/"), _load("foreign", "", f"{scheme}://")
+    module, extra = ("http", "s3") if scheme in _WEB else ("foreign", "")
+    return f"{scheme}://{place}", _load(module, extra, f"{scheme}://")
 
 
 def _load(module: str, extra: str, scheme: str) -> Backend:

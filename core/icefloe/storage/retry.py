@@ -61,6 +61,8 @@ class Retries:
     uniform: Callable[[], float] = field(default=_uniform, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.attempts, int):
+            raise InvalidInputError(f"attempts={self.attempts!r}: it counts, so pass an int")
         if self.attempts < 1 or self.initial < 0 or self.maximum < 0:
             raise InvalidInputError(f"at least one attempt and no negative waits, not {self}")
         check_deadline(self.deadline)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import s3fs
+from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession
 from aiohttp import ClientConnectorError
 from aiohttp import ClientError as HttpError
 from botocore.exceptions import (
@@ -25,6 +27,7 @@ from icefloe.storage.bodies import PART, collect
 from icefloe.storage.driver import Condition, Head, Require
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
+from icefloe.storage.options import check_options, names_of
 from icefloe.storage.protocol import Object, ObjectInfo, Version
 from icefloe.storage.runners import IoLoop
 from icefloe.storage.settings import Settings, secrets
@@ -33,11 +36,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
+_OPTIONS = names_of(s3fs.S3FileSystem.__init__, AioSession.__init__)
+_NESTED = {
+    "client_kwargs": names_of(AioSession._create_client),
+    "config_kwargs": names_of(AioConfig.__init__) | set(AioConfig.OPTION_DEFAULTS),
+}
+
+
 class S3Driver:
     delete_batch = 1000
 
     def __init__(self, settings: Settings) -> None:
         options = settings.resolve()
+        check_options(options, _OPTIONS, settings.url, _NESTED)
         bucket, _, prefix = settings.url.partition("://")[2].partition("/")
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""

@@ -84,6 +84,12 @@ def with_deadline(
     options: Mapping[str, Any] | None, retries: Retries | None
 ) -> tuple[dict[str, Any], Retries]:
     """The options for the file system, and the retries with the one option that is ours."""
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidInputError(
+            f"storage_options is a {type(options).__name__}: pass a mapping of options to values"
+        )
+    if retries is not None and not isinstance(retries, Retries):
+        raise InvalidInputError(f"retries={retries!r}: pass icefloe.Retries(attempts=...)")
     rest = dict(options or {})
     found = retries or Retries()
     deadline = rest.pop(DEADLINE, None)
