@@ -14,7 +14,7 @@ from icefloe import InvalidInputError, Repository, Retries, StorageError, Unknow
 from icefloe.storage import open_storage
 from servers_hostile import absorbing, silent, talking, trickling
 
-DEADLINE = 0.8
+DEADLINE = 0.5
 LATEST = 5.0
 """A busy machine may take longer to notice."""
 KEY = base64.b64encode(b"key").decode()
@@ -64,9 +64,12 @@ def opened(store, port, **options):
 def test_a_port_that_refuses_is_given_up_by_the_deadline(store, refusing):
     took, error = seconds_of(lambda: opened(store, refusing).get("repo"))
     assert took < LATEST
-    assert error.kind == "unreachable"
-    assert re.search(r"'repo' in .*given up after 0\.\d s and \d+ attempts", str(error))
-    assert "deadline is 0.8 s (storage option `deadline`)" in str(error)
+    # An attempt that is cut short could have been about to connect.
+    assert error.kind in {"unreachable", "transport"}
+    told = r"'repo' in .*(given up after|no answer within) 0\.\d s,? (and|in) \d+ attempt"
+    assert re.search(told, str(error))
+    assert "deadline is 0.5 s (storage option `deadline`)" in str(error)
+    assert re.search("[Cc]onnect", str(error))
 
 
 def test_a_server_that_accepts_and_never_answers_is_given_up_by_the_deadline(store):
@@ -123,14 +126,14 @@ def test_a_repository_on_a_dead_store_fails_to_open_by_the_deadline(store, refus
 @pytest.mark.parametrize("name", STORES)
 def test_a_download_that_advances_is_not_cut_off(name):
     part = b"x" * 2**15
-    with talking(trickling(0.1, part, 15)) as server:
+    with talking(trickling(0.1, part, 9)) as server:
         data = opened(STORES[name], server.port).get("repo").data
-    assert data == part * 15
+    assert data == part * 9
 
 
 @pytest.mark.parametrize("name", ["s3", "gcs"])
 def test_an_upload_that_advances_is_not_cut_off(name):
-    with talking(absorbing(2**15, every=0.2)) as server:
+    with talking(absorbing(2**15, every=0.15)) as server:
         storage = opened(STORES[name], server.port)
         began = time.monotonic()
         storage.put("large", bytes(2**18))
@@ -138,10 +141,10 @@ def test_an_upload_that_advances_is_not_cut_off(name):
 
 
 def test_what_waits_for_its_turn_is_not_late():
-    with talking(trickling(0.4, b"x" * 10, 1)) as server:
+    with talking(trickling(0.25, b"x" * 10, 1)) as server:
         url, options = STORES["s3"](server.port)
         storage = open_storage(url, options | {"deadline": DEADLINE}, concurrency=1)
-        assert storage.get_many([f"a{i}" for i in range(5)]) == [b"x" * 10] * 5
+        assert storage.get_many([f"a{i}" for i in range(4)]) == [b"x" * 10] * 4
 
 
 def test_retries_are_not_silent(refusing, caplog):

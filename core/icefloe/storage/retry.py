@@ -93,6 +93,7 @@ class Retries:
         """
         deadline = until or Deadline(self.deadline, sends=sends)
         failed = 0
+        before: StorageError | None = None
         while True:
             try:
                 if not suspends:
@@ -102,9 +103,9 @@ class Retries:
             except TimeoutError as error:
                 if deadline.left > 0:
                     raise
-                raise _late(what, deadline, failed + 1) from error
+                raise _late(what, deadline, failed + 1, before) from error
             except StorageError as error:
-                failed += 1
+                failed, before = failed + 1, error
                 if error.kind not in RETRYABLE or failed >= self.attempts:
                     raise
                 wait = self.delay(failed)
@@ -120,10 +121,13 @@ class Retries:
             await (self.sleep or (asyncio.sleep if suspends else _block))(wait)
 
 
-def _late(what: str, deadline: Deadline, attempts: int) -> StorageError:
+def _late(
+    what: str, deadline: Deadline, attempts: int, before: StorageError | None
+) -> StorageError:
+    told = "" if before is None else f". The attempt before: {before}"
     return StorageError(
         f"{what}: no answer within {deadline.elapsed:.1f} s, in {_times(attempts)}; "
-        f"{_remedy(deadline)}",
+        f"{_remedy(deadline)}{told}",
         kind=TRANSPORT,
     )
 
