@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from icefloe.caching import ByteCache
-from icefloe.errors import FormatError, InternalError, NotFoundError
+from icefloe.errors import ConflictError, FormatError, InternalError, NotFoundError
 from icefloe.format import header, manifest, repo_info, snapshot, transaction_log
 from icefloe.format.header import FileType
 
@@ -192,6 +192,15 @@ class Assets:
     def put_files(self, files: Sequence[File]) -> None:
         """Write metadata files, all at once."""
         self.storage.put_many(files, metadata=_object_metadata)
+
+    def create_file(self, file: File) -> bool:
+        """Write a metadata file unless there is one already; whether it was written."""
+        key, data = file
+        try:
+            self.storage.put_if(key, data, expected=None, metadata=_object_metadata(key))
+        except ConflictError:
+            return False
+        return True
 
     def manifest(self, manifest_id: ManifestId) -> Manifest:
         (found,) = self.manifests([manifest_id])

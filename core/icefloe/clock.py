@@ -13,6 +13,8 @@ from icefloe.errors import InvalidInputError
 type Moment = datetime | date | str | np.datetime64
 """A time as people give it: see `parse_time`."""
 
+MAX_CLOCK_SKEW = 600.0
+"""Seconds: what the official client lets the clocks of writer and store differ."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

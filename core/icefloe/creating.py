@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icefloe.assets import REPO
 from icefloe.clock import now
 from icefloe.errors import AlreadyExistsError, ConflictError
 from icefloe.format.ids import INITIAL_SNAPSHOT_ID
@@ -15,50 +14,37 @@ from icefloe.format.snapshot import ManifestFiles, Snapshot
 from icefloe.format.status import Availability, RepoStatus
 from icefloe.format.transaction_log import TransactionLog
 from icefloe.format.updates import Update, UpdateKind, Updates
+from icefloe.layouts import detect
 from icefloe.ref_changes import MAIN
-from icefloe.storage import probe_preconditions
+from icefloe.storage import PROBE_PREFIX, probe_preconditions
 
 if TYPE_CHECKING:
     from icefloe.assets import Assets
-    from icefloe.format.metadata import Json
     from icefloe.storage import Storage
 
-PROBE_PREFIX = "icefloe-probe-"
 MESSAGE = "Repository initialized"
 
 
 def create(assets: Assets, config: bytes | None, *, check_clean_root: bool) -> None:
     """Write an empty `main`; of many who do so at once, one succeeds.
 
+    Nothing that is there is ever replaced.
+
     Raises:
-        AlreadyExistsError: there is a repository or something else here.
+        AlreadyExistsError: there is a repository, of whatever version, or something else here.
         UnsafeStorageError: the store ignores preconditions, so commits could be lost.
     """
     storage = assets.storage
     storage.require_writable()
-    # The files below would replace those of a repository that is there already.
-    if storage.exists(REPO):
-        raise _exists(storage)
+    _require_room(storage)
     if check_clean_root and not _is_clean(storage):
         raise AlreadyExistsError(
             f"{storage.url} is not empty: choose another place, or pass check_clean_root=False",
             kind="parent-directory-not-clean",
         )
     probe_preconditions(storage)
+    first = _first_snapshot(assets)
     created_at = now()
-    metadata: dict[str, Json] = {"__icechunk": {"is_root": True}}
-    assets.put_snapshot(
-        Snapshot(
-            id=INITIAL_SNAPSHOT_ID,
-            nodes=Nodes.of([]),
-            manifest_files=ManifestFiles.of([]),
-            flushed_at=created_at,
-            message=MESSAGE,
-            metadata=metadata,
-        )
-    )
-    assets.put_transaction_log(TransactionLog(id=INITIAL_SNAPSHOT_ID))
-    first = SnapshotInfo(INITIAL_SNAPSHOT_ID, None, created_at, MESSAGE, metadata)
     info = RepoInfo(
         branches=Refs.of({MAIN: 0}),
         tags=Refs.of({}),
@@ -73,6 +59,45 @@ def create(assets: Assets, config: bytes | None, *, check_clean_root: bool) -> N
         assets.swap_repo(info, expected=None)
     except ConflictError as error:
         raise _exists(storage) from error
+
+
+def _require_room(storage: Storage) -> None:
+    """Raises AlreadyExistsError if a repository of any version is here."""
+    found = detect(storage)
+    if found is None:
+        return
+    if found.spec_version == 2:
+        raise _exists(storage)
+    raise AlreadyExistsError(
+        f"{storage.url} holds {found}, which a new one would destroy: choose another place, or "
+        "bring that one to version 2",
+        kind="older-repository-exists",
+    )
+
+
+def _first_snapshot(assets: Assets) -> SnapshotInfo:
+    """Write the initial snapshot and its log, unless others who are creating this one did so.
+
+    Then theirs is the one that the repo object must tell of: its time is theirs, too.
+    """
+    snapshot = Snapshot(
+        id=INITIAL_SNAPSHOT_ID,
+        nodes=Nodes.of([]),
+        manifest_files=ManifestFiles.of([]),
+        flushed_at=now(),
+        message=MESSAGE,
+        metadata={"__icechunk": {"is_root": True}},
+    )
+    if not assets.create_file(assets.snapshot_file(snapshot)):
+        snapshot = assets.snapshot(INITIAL_SNAPSHOT_ID)
+        if len(snapshot.nodes) or snapshot.message != MESSAGE:
+            raise AlreadyExistsError(
+                f"{assets.storage.url} holds the first snapshot of another repository, "
+                f"{snapshot.message!r}: choose another place",
+                kind="parent-directory-not-clean",
+            )
+    assets.create_file(assets.log_file(TransactionLog(id=INITIAL_SNAPSHOT_ID)))
+    return SnapshotInfo(snapshot.id, None, snapshot.flushed_at, snapshot.message, snapshot.metadata)
 
 
 def _is_clean(storage: Storage) -> bool:

@@ -121,7 +121,9 @@ def update_repo(
     race = _Race(assets, change, updates_per_file, whatever_status)
     if prepared is not None and race.run_prepared(prepared):
         return
-    for failed in range(1, attempts.count + 1):
+    # A first attempt on what may be an old repo object is a race, too, but never the only one.
+    lost = race.attempts
+    for failed in range(1 + lost, max(attempts.count, 1 + lost) + 1):
         if race.run():
             return
         attempts.wait(failed)
@@ -143,6 +145,11 @@ class _Race:
         """The names of our backups."""
         self._known: set[bytes] = set()
         """The names in the log before our first try."""
+
+    @property
+    def attempts(self) -> int:
+        """How often the swap was tried."""
+        return len(self._tried)
 
     def run_prepared(self, prepared: Prepared) -> bool:
         known = prepared.known

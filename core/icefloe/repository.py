@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from icefloe import config as configuration
 from icefloe import creating, ref_changes, staged_writes
@@ -14,9 +14,12 @@ from icefloe.conflicts import check_rebase
 from icefloe.descriptions import check_message, check_metadata, check_write_key
 from icefloe.errors import (
     AlreadyExistsError,
+    FormatError,
+    IcefloeError,
     InvalidInputError,
     NotFoundError,
 )
+from icefloe.layouts import detect
 from icefloe.node_tree import SessionMode
 from icefloe.preloading import preload
 from icefloe.refs import branch_row, published, resolve, row_as_of
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
     from icefloe.clock import Moment
     from icefloe.conflicts import ConflictSolver
+    from icefloe.diffs import Diff
     from icefloe.format.metadata import Json
     from icefloe.format.repo_info import RepoInfo
     from icefloe.storage import Storage
@@ -113,11 +117,12 @@ class Repository(Upkeep):
             config: kept in the repository, for all its clients.
             authorize_virtual_chunk_access: see `open`.
             spec_version: of the Icechunk format; 2 is the one that can be written.
-            check_clean_root: refuse a place that holds objects already.
+            check_clean_root: refuse a place that holds objects already. One that holds a repository
+                is refused in any case.
             options: passed on to `open_storage`.
 
         Raises:
-            AlreadyExistsError: there is a repository or something else here.
+            AlreadyExistsError: there is a repository, of whatever version, or something else here.
             UnsafeStorageError: the store ignores preconditions, so commits could be lost.
         """
         if spec_version != 2:
@@ -153,11 +158,13 @@ class Repository(Upkeep):
 
         Raises:
             NotFoundError: there is none here.
+            FormatError: there is one of a version before 2 (kind `unsupported-spec-version`).
         """
         storage = open_storage(url, storage_options, **options)
         try:
             info, _ = Assets(storage).repo()
         except NotFoundError as error:
+            _require_version_2(storage)
             raise NotFoundError(
                 f"there is no repository at {storage.url}: create one with Repository.create",
                 kind="repository-not-found",
@@ -195,7 +202,8 @@ class Repository(Upkeep):
     def exists(
         url: Place, storage_options: Mapping[str, Any] | None = None, **options: Any
     ) -> bool:
-        return open_storage(url, storage_options, **options).exists(REPO)
+        """Whether there is a repository, of whatever version."""
+        return detect(open_storage(url, storage_options, **options)) is not None
 
     @staticmethod
     def fetch_config(
@@ -206,6 +214,7 @@ class Repository(Upkeep):
         try:
             info, _ = Assets(storage).repo()
         except NotFoundError:
+            _require_version_2(storage)
             return None
         return None if info.config is None else configuration.decode(info.config)
 
@@ -213,9 +222,9 @@ class Repository(Upkeep):
     def fetch_spec_version(
         url: Place, storage_options: Mapping[str, Any] | None = None, **options: Any
     ) -> int | None:
-        """The version of the format; None if there is no repository."""
-        storage = open_storage(url, storage_options, **options)
-        return 2 if storage.exists(REPO) else None
+        """The version of the format, 0 for alphas before 1; None if there is no repository."""
+        found = detect(open_storage(url, storage_options, **options))
+        return None if found is None else found.spec_version
 
     def reopen(
         self,
@@ -370,7 +379,8 @@ class Repository(Upkeep):
         branch: str,
         snapshot_id: str,
         *,
-        check: Callable[[Session, Session], None] | None = None,
+        check: Callable[[Session, Session, Diff], None] | None = None,
+        if_moved: Literal["merge", "fail"] = "merge",
     ) -> str:
         """Move a branch to a staged snapshot, or merge that into a branch that moved; the tip.
 
@@ -380,14 +390,21 @@ class Repository(Upkeep):
             branch: the branch to move.
             snapshot_id: what `Session.flush` or `merge_snapshots` returned.
             check: is called with read-only sessions on the branch as it is, and as it would be
-                after a merge, if one is needed; again where the branch moves meanwhile. If it
-                raises, nothing is published.
+                after a merge, if one is needed, and with the difference; again where the branch
+                moves meanwhile. If it raises, nothing is published.
+            if_moved: what to do where the branch has moved since the staged write began.
 
         Raises:
-            ConflictError: the snapshot conflicts with what was committed meanwhile.
+            ConflictError: the snapshot conflicts with what was committed meanwhile; or the branch
+                moved, and that is a failure (kind `branch-moved`).
+            InvalidInputError: `if_moved` is something else.
             NotFoundError: the snapshot, or a staged one below it, was expired or collected.
         """
-        return staged_writes.publish(self._context(), self, branch, snapshot_id, check)
+        if if_moved not in ("merge", "fail"):
+            raise InvalidInputError(f"if_moved is 'merge' or 'fail', not {if_moved!r}")
+        return staged_writes.publish(
+            self._context(), self, branch, snapshot_id, check, may_move=if_moved == "merge"
+        )
 
     def _session(
         self,
@@ -425,6 +442,21 @@ class Repository(Upkeep):
     rearrange_session_async = twin(rearrange_session)
     reopen_async = twin(reopen)
     writable_session_async = twin(writable_session)
+
+
+def _require_version_2(storage: Storage) -> None:
+    """Raises FormatError if there is a repository, but of an older version."""
+    try:
+        found = detect(storage)
+    except IcefloeError:
+        # Who may read but not list cannot tell.
+        return
+    if found is not None and found.spec_version < 2:
+        raise FormatError(
+            f"{storage.url} holds {found}, and icefloe reads version 2: bring it there first, with "
+            "upgrade_icechunk_repository of the official library",
+            kind="unsupported-spec-version",
+        )
 
 
 def _reopen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -185,8 +186,8 @@ class Repacker:
 
     def __init__(self, assets: Assets, *, max_chunk_bytes: int, target_bytes: int) -> None:
         self._assets = assets
-        self._small = max_chunk_bytes
-        self._copier = Copier(assets, target_bytes)
+        self._small = small_object(max_chunk_bytes, target_bytes)
+        self._copier = Copier(assets, target_bytes, self._small)
         self.summary = RepackSummary(None, 0, 0, 0, 0)
 
     def view(self, snapshot: Snapshot, paths: Collection[str] | None) -> View:
@@ -195,17 +196,18 @@ class Repacker:
         nodes = [*arrays(snapshot, paths)]
         found = [self._native(node) for node in nodes]
         small = self._in_small_objects(found)
-        chunks, size, objects, packs = 0, 0, 0, set[bytes]()
-        for node, refs, rows in zip(nodes, found, small, strict=True):
-            chosen = refs.take(rows)
-            if not len(chosen):
-                continue
-            moved = self._copier.move(chosen)
-            view.changes.edits(node).extend(EditColumns.written(moved))
-            chunks, size = chunks + len(chosen), size + int(chosen.length.sum())
-            objects += len(np.unique(as_keys(chosen.chunk_id)))
-            packs |= {row.tobytes() for row in np.unique(moved.chunk_id, axis=0)}
-        self.summary = RepackSummary(None, chunks, size, objects, len(packs))
+        chosen = [refs.take(rows) for refs, rows in zip(found, small, strict=True)]
+        moved = self._copier.move(chosen)
+        for node, refs in zip(nodes, moved, strict=True):
+            if len(refs):
+                view.changes.edits(node).extend(EditColumns.written(refs))
+        self.summary = RepackSummary(
+            None,
+            sum(map(len, moved)),
+            sum(int(refs.length.sum()) for refs in moved),
+            _objects(chosen),
+            _objects(moved),
+        )
         return view
 
     def _native(self, node: Node) -> ChunkRefs:
@@ -232,8 +234,16 @@ class Repacker:
         return list(np.split(small, cuts))
 
 
+type _Piece = tuple[bytes, int, int]
+"""A chunk in an object: its id, the first byte, the number of bytes."""
+
 MIN_OBJECTS = 2
 """Fewer than these cannot be packed together."""
+
+
+def small_object(max_chunk_bytes: int, target_bytes: int) -> int:
+    """Objects of fewer bytes are packed; a full pack is none of them, however small packs are."""
+    return min(max_chunk_bytes, target_bytes)
 
 
 def native(refs: ChunkRefs) -> ChunkRefs:
@@ -252,40 +262,56 @@ def in_small_objects(ids: Bytes, lengths: NDArray[np.uint64], limit: int) -> NDA
     return small
 
 
-class Copier:
-    """Copies chunks into packs, each chunk once."""
+def _objects(parts: Sequence[ChunkRefs]) -> int:
+    """How many objects native chunks of arrays lie in."""
+    ids = np.concatenate([np.zeros((0, ChunkId.SIZE), np.uint8), *(it.chunk_id for it in parts)])
+    return len(np.unique(as_keys(ids)))
 
-    def __init__(self, assets: Assets, target_bytes: int) -> None:
+
+class Copier:
+    """Copies chunks into packs, each chunk once.
+
+    Packs of fewer than `small` bytes would be packed again by the next run, so the last chunks join
+    the pack before; only one such pack can come of a call, where there is so little to move.
+    """
+
+    def __init__(self, assets: Assets, target_bytes: int, small: int) -> None:
         self._assets = assets
         self._target = target_bytes
-        self._moved: dict[tuple[bytes, int, int], tuple[bytes, int]] = {}
+        self._small = small
+        self._moved: dict[_Piece, tuple[bytes, int]] = {}
         self.packs = 0
         """How many were written."""
 
-    def move(self, refs: ChunkRefs) -> ChunkRefs:
-        """References to native chunks, to where they are now."""
-        self._copy(refs)
-        places = [self._moved[key] for key in _keys(refs)]
+    def move(self, parts: Sequence[ChunkRefs]) -> list[ChunkRefs]:
+        """References to native chunks of arrays, to where they are now; packs hold all together."""
+        keys = [_keys(refs) for refs in parts]
+        fresh = [key for key in dict.fromkeys(chain(*keys)) if key not in self._moved]
+        for batch in self._batches(fresh):
+            self._write_pack(batch)
+        return [self._moved_refs(*item) for item in zip(parts, keys, strict=True)]
+
+    def _moved_refs(self, refs: ChunkRefs, keys: Sequence[_Piece]) -> ChunkRefs:
+        places = [self._moved[key] for key in keys]
         ids = np.frombuffer(b"".join(pack for pack, _ in places), np.uint8)
         offsets = np.array([offset for _, offset in places], np.uint64)
         return ChunkRefs.native(refs.index, ids.reshape(-1, 12), offsets, refs.length)
 
-    def _copy(self, refs: ChunkRefs) -> None:
-        """Copy those that were not copied before."""
-        fresh = [key for key in dict.fromkeys(_keys(refs)) if key not in self._moved]
-        batch: list[tuple[bytes, int, int]] = []
+    def _batches(self, pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
+        """What goes into each pack."""
+        left = sum(length for _, _, length in pieces)
+        batch: list[_Piece] = []
         waiting = 0
-        for key in fresh:
-            batch.append(key)
-            waiting += key[2]
-            if waiting >= self._target:
-                self._write_pack(batch)
+        for piece in pieces:
+            batch.append(piece)
+            waiting, left = waiting + piece[2], left - piece[2]
+            if waiting >= self._target and left >= self._small:
+                yield batch
                 batch, waiting = [], 0
-        self._write_pack(batch)
+        if batch:
+            yield batch
 
-    def _write_pack(self, keys: list[tuple[bytes, int, int]]) -> None:
-        if not keys:
-            return
+    def _write_pack(self, keys: Sequence[_Piece]) -> None:
         ranges = [(f"chunks/{ChunkId(key[0])}", *key[1:]) for key in keys]
         parts = self._assets.storage.get_ranges(ranges)
         pack = ChunkId.random()
@@ -297,7 +323,7 @@ class Copier:
             offset += len(part)
 
 
-def _keys(refs: ChunkRefs) -> list[tuple[bytes, int, int]]:
+def _keys(refs: ChunkRefs) -> list[_Piece]:
     ids = refs.chunk_id.tobytes()
     size = ChunkId.SIZE
     return [

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from icefloe import diffs, rebasing
 from icefloe.changes import View
-from icefloe.clock import next_time
+from icefloe.clock import MAX_CLOCK_SKEW, next_time
 from icefloe.conflicts import check_rebase
 from icefloe.descriptions import (
     STAGED_ON,
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from icefloe.rebasing import Step
     from icefloe.repo_update import Prepared
     from icefloe.zarr_store import IcechunkStore
-
-MAX_CLOCK_SKEW = 600.0
-"""Seconds: what the official client lets the clocks of writer and store differ."""
 
 
 class Registration(Enum):

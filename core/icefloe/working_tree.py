@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 WHOLE = slice(None)
 
 
-class ChunkType(Enum):
-    """Where a chunk's bytes are."""
+class ChunkType(IntEnum):
+    """Where a chunk's bytes are. Equal to the numbers of `IcechunkStore.array_chunk_iterator`."""
 
     UNINITIALIZED = 0
     NATIVE = 1

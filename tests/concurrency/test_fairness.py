@@ -8,18 +8,19 @@ import icechunk
 import pytest
 import zarr
 
-from concurrency.hooks import create, write
+from concurrency.hooks import PATIENCE, create, write
 from icefloe import ConflictDetector, MemoryStorage, Repository
 from icefloe.turns import MAX_PAUSE, Turns, turns_of
 
 CHUNK = 600
 
 
-def run_ours(url, options, number, start, until, answers):
+def run_ours(url, options, number, start, seconds, answers):
     repo = Repository.open(url, options)
     waits = []
-    start.wait()
-    while (began := time.time()) < until.value:
+    start.wait(PATIENCE)
+    until = time.time() + seconds
+    while (began := time.time()) < until:
         session = repo.writable_session("main")
         asyncio.run(session.set_chunk("/a", (number,), b"x" * CHUNK))
         session.commit(f"{number}", rebase_with=ConflictDetector())
@@ -27,11 +28,12 @@ def run_ours(url, options, number, start, until, answers):
     answers.put(("ours", len(waits), max(waits)))
 
 
-def run_official(storage, number, start, until, answers):
-    repo = icechunk.Repository.open(storage)
+def run_official(place, number, start, seconds, answers):
+    repo = icechunk.Repository.open(icechunk.s3_storage(**place))
     waits = []
-    start.wait()
-    while (began := time.time()) < until.value:
+    start.wait(PATIENCE)
+    until = time.time() + seconds
+    while (began := time.time()) < until:
         session = repo.writable_session("main")
         array = zarr.open_array(session.store, path="a", mode="r+")
         array[number * CHUNK : (number + 1) * CHUNK] = len(waits) % 250
@@ -48,21 +50,20 @@ def race(url, options, seconds, ours, official=()):
             store, name="a", shape=(16 * CHUNK,), chunks=(CHUNK,), dtype="u1", compressors=None
         )
     spawn = multiprocessing.get_context("spawn")
-    start, until, answers = spawn.Event(), spawn.Value("d", 0.0), spawn.Queue()
-    common = (start, until, answers)
+    start, answers = spawn.Barrier(ours + len(official) + 1), spawn.Queue()
+    common = (start, seconds, answers)
+    # What fails must not be waited for when the tests end.
     writers = [
-        spawn.Process(target=run_ours, args=(url, options, number, *common))
+        spawn.Process(target=run_ours, args=(url, options, number, *common), daemon=True)
         for number in range(ours)
     ]
     writers += [
-        spawn.Process(target=run_official, args=(storage, 8 + number, *common))
-        for number, storage in enumerate(official)
+        spawn.Process(target=run_official, args=(place, 8 + number, *common), daemon=True)
+        for number, place in enumerate(official)
     ]
     for writer in writers:
         writer.start()
-    time.sleep(4 + len(writers))
-    until.value = time.time() + seconds
-    start.set()
+    start.wait(PATIENCE)
     told = [answers.get(timeout=60 + seconds) for _ in writers]
     for writer in writers:
         writer.join()
@@ -91,17 +92,17 @@ def test_up_to_eight_writers_are_fair_within_a_factor_of_four(tmp_path, writers)
 def test_beside_an_official_client_in_a_tight_loop_ours_land_every_second(s3_server):
     url = s3_server.root()
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
-    storage = icechunk.s3_storage(
-        bucket=bucket,
-        prefix=prefix,
-        endpoint_url=s3_server.endpoint,
-        allow_http=True,
-        access_key_id=s3_server.key,
-        secret_access_key=s3_server.secret,
-        region="us-east-1",
-        force_path_style=True,
-    )
-    told = race(url, s3_server.options, 20, 1, [storage])
+    place = {
+        "bucket": bucket,
+        "prefix": prefix,
+        "endpoint_url": s3_server.endpoint,
+        "allow_http": True,
+        "access_key_id": s3_server.key,
+        "secret_access_key": s3_server.secret,
+        "region": "us-east-1",
+        "force_path_style": True,
+    }
+    told = race(url, s3_server.options, 20, 1, [place])
     assert {kind: count for kind, count, _ in told}["ours"] >= 20, told
 
 

@@ -166,6 +166,28 @@ def test_a_listing_shows_one_moment_though_the_session_is_committed_meanwhile():
     assert asyncio.run(listed()) == [0, 15]
 
 
+@pytest.mark.parametrize("dirty", [False, True])
+def test_threads_that_fork_one_session_wait_for_each_other(dirty):
+    plain = MemoryStorage()
+    create(plain)
+    gate = Gate(is_write_of_a_snapshot)
+    session = Repository.open(Hooked(plain, gate)).writable_session("main")
+    if dirty:
+        write(session, 0, LARGE)
+    with ThreadPoolExecutor() as pool:
+        forking = [pool.submit(session.fork) for _ in range(4)]
+        if dirty:
+            assert gate.reached.wait(PATIENCE)
+            gate.opened.set()
+        forks = [done.result() for done in forking]
+    for at, fork in enumerate(forks, 1):
+        write(fork, at, LARGE)
+    session.merge(*forks)
+    gate.opened.set()
+    session.commit("merged")
+    assert {read(Repository.open(plain), at) for at in range(1, 5)} == {LARGE}
+
+
 def test_a_fork_that_others_write_to_while_it_is_merged_brings_whole_chunks():
     repo = create(MemoryStorage(), chunks=4000)
     session = repo.writable_session("main")

@@ -110,13 +110,14 @@ def test_a_merged_configuration_shares_nothing_with_its_sources():
     assert mine.caching.num_chunk_refs == 1
 
 
-def test_nothing_set_means_the_official_defaults():
+def test_nothing_set_means_the_official_defaults_but_for_retries():
     values = effective(RepositoryConfig.default())
     assert values.inline_chunk_threshold_bytes == 512
     assert values.compression_level == 3
     assert values.num_updates_per_repo_info_file == 1000
-    assert (values.update_max_tries, values.update_initial_backoff_ms) == (100, 50)
-    assert values.update_max_backoff_ms == 30_000
+    # But for these: who loses a race for a branch waits briefly, so that all come to their turn.
+    assert (values.update_max_tries, values.update_initial_backoff_ms) == (1000, 5)
+    assert values.update_max_backoff_ms == 50
     assert values.preload_max_total_refs == 10_000
     assert values.location_compression_min_num_chunks == 1000
     assert values.manifest_cache_bytes == 256 * 2**20

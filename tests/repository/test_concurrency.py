@@ -45,8 +45,14 @@ class Interrupted:
             next(self.rivals, lambda: None)()
 
     def copy(self, source, target, **options):
-        self._meet("copy", source)
+        self._meet("backup", source)
         self._storage.copy(source, target, **options)
+
+    def put_many(self, items, **options):
+        # A commit sends the backup together with its other files.
+        if any(key.startswith("overwritten/") for key, _ in items):
+            self._meet("backup", REPO)
+        self._storage.put_many(items, **options)
 
     def put_if(self, key, data, **options):
         self._meet("put_if", key)
@@ -74,7 +80,7 @@ def repo(storage):
 
 
 # Between our read of the repo object and its backup, and between the backup and the swap.
-moments = pytest.mark.parametrize("verb", ["copy", "put_if"])
+moments = pytest.mark.parametrize("verb", ["backup", "put_if"])
 
 
 def commit(repo, name, branch="main"):

@@ -32,6 +32,9 @@ VALUES = {
 UNPACKED = RepositoryConfig(packing=PackingConfig(enabled=False))
 
 
+NOT_INLINE = RepositoryConfig(inline_chunk_threshold_bytes=0)
+
+
 def split(size):
     """A configuration that cuts every axis of every array by `size` chunks."""
     rules = {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Any(): size}}
@@ -138,6 +141,64 @@ def test_repacking_leaves_few_objects_and_the_collector_takes_the_rest(path):
     repo.garbage_collect(future, force=True)
     assert len([item for page in repo.storage.list("chunks/") for item in page]) == 1
     check(path)
+
+
+def small_arrays(path):
+    """Arrays of every rank, each of a few small objects."""
+    repo = Repository.create(path, config=UNPACKED.merge(NOT_INLINE))
+    with repo.transaction("main", message="fill") as store:
+        for rank in range(1, 6):
+            for number in range(3):
+                shape = (3, *[2] * (rank - 1))
+                array = zarr.create_array(
+                    store,
+                    name=f"r{rank}n{number}",
+                    shape=shape,
+                    chunks=(1, *shape[1:]),
+                    dtype="f8",
+                    compressors=None,
+                    filters=None,
+                )
+                array[:] = np.random.default_rng(rank).normal(size=shape)
+    return path
+
+
+def array_values(path):
+    group = zarr.open_group(Repository.open(path).readonly_session("main").store, mode="r")
+    return {name: array[...].tolist() for name, array in group.arrays()}
+
+
+@pytest.mark.parametrize("target", [None, 100, 2**20])
+def test_small_arrays_share_packs_and_repacking_settles(tmp_path, target):
+    path = small_arrays(tmp_path / "repo")
+    before = array_values(path)
+    repo = Repository.open(path)
+    if target is not None:
+        repo = repo.reopen(RepositoryConfig(packing=PackingConfig(target_bytes=target)))
+    summary = repo.repack("main")
+    assert summary.objects_before == summary.chunks > 30
+    assert summary.objects_after == 1 if target != 100 else summary.objects_after > 5
+    assert repo.repack("main").snapshot_id is None
+    assert array_values(path) == before
+    assert values_official(path) == before
+    assert repo.verify("data") == []
+
+
+def test_repacking_settles_again_after_every_small_write(tmp_path):
+    path = small_arrays(tmp_path / "repo")
+    repo = Repository.open(path)
+    repo.repack("main")
+    for number in range(3):
+        with Repository.open(path, config=UNPACKED).transaction("main", message="more") as store:
+            zarr.open_array(store, path="r1n1")[number] = number + 1
+        # One new small object beside the pack, which is small, too: both become one.
+        assert repo.repack("main").objects_after == 1
+        assert repo.repack("main").snapshot_id is None
+
+
+def values_official(path):
+    group = zarr.open_group(official(path).readonly_session("main").store, mode="r")
+    return {name: array[...].tolist() for name, array in group.arrays()}
 
 
 def test_only_the_arrays_that_are_named_are_repacked(path):

@@ -14,7 +14,16 @@ from icefloe import spark as ice
 from icefloe.storage import open_storage
 from maintenance.histories import copy
 from maintenance.test_backends import keys
-from rewriting.test_rewriting import UNPACKED, VALUES, check, fill, manifests, official
+from rewriting.test_rewriting import (
+    UNPACKED,
+    VALUES,
+    array_values,
+    check,
+    fill,
+    manifests,
+    official,
+    small_arrays,
+)
 from rewriting.test_rewriting import split as split_config
 from spark.maintaining import Writing
 
@@ -122,7 +131,7 @@ def test_arrays_of_any_shape_are_cut_as_one_machine_cuts_them(spark, tmp_path):
 
 @pytest.mark.parametrize("operation", ["rewrite", "repack"])
 def test_a_commit_that_comes_in_between_is_kept(spark, operation, path):
-    storage = Writing(path, "put", "snapshots/")
+    storage = Writing(path, "put_many", "snapshots/")
     repo = Repository.open(storage, config=split_config(10))
     if operation == "rewrite":
         ice.maintain.rewrite_manifests(spark, repo, "cut", branch="main")
@@ -161,11 +170,22 @@ def test_several_tasks_fill_their_packs(spark, path):
     config = replace(split_config(5), packing=PackingConfig(target_bytes=2000))
     repo = Repository.open(path, config=config)
     summary = ice.maintain.repack(spark, repo, "main")
-    # Chunks have 800 bytes: three to a pack, and eight manifests of five.
+    # Chunks have 800 bytes: three to a pack, and ten or more to a task, which leaves no rest.
     assert (summary.chunks, summary.objects_before) == (40, 40)
-    assert 14 <= summary.objects_after <= 17
+    assert 10 <= summary.objects_after <= 13
     assert len(manifests(repo)) == 8 + 3
     check(path)
+    assert ice.maintain.repack(spark, repo, "main").snapshot_id is None
+
+
+def test_small_arrays_of_any_rank_share_packs_and_are_packed_once(spark, tmp_path):
+    path = small_arrays(tmp_path / "repo")
+    before = array_values(path)
+    repo = Repository.open(path)
+    assert ice.maintain.repack(spark, repo, "main").objects_after == 1
+    assert ice.maintain.repack(spark, repo, "main").snapshot_id is None
+    assert array_values(path) == before
+    assert repo.verify("data") == []
 
 
 def test_only_the_arrays_that_are_named_are_repacked(spark, path):

@@ -183,6 +183,8 @@ async def test_references_in_batches(tmp_path, writer):
     expected, _ = await rows(theirs, "a", 100)
     found, sizes = await rows(ours, "/a", 7)
     assert found == expected
+    session = icefloe.Repository.open(place).readonly_session("main")
+    assert all(session.chunk_type("/a", at) == kind for at, (kind, *_) in found.items())
     assert len(found) == 20
     assert found[(3, 3)][1] == f"{prefix}one"
     assert max(sizes) == 7

@@ -15,6 +15,7 @@ from icefloe.format.ids import encode_ids
 from icefloe.format.ragged import Ragged
 from icefloe.format.repo_info import Refs
 from icefloe.format.updates import Update, UpdateKind
+from icefloe.maintenance.cutoff import agreed_time
 from icefloe.maintenance.pruning import (
     Mask,
     ancestry,
@@ -100,6 +101,7 @@ def expire_snapshots(
     Raises:
         NotFoundError: there is no such branch.
         ReadOnlyError: the repository's status takes no writes.
+        StorageError: this machine's clock and the store's disagree (kind `clocks-disagree`).
     """
     policy = _Policy(
         default=Retention(older_than, keep_last),
@@ -110,6 +112,8 @@ def expire_snapshots(
     _check(policy)
     if dry_run:
         return _expired(assets.repo()[0], policy)[1]
+    if not assets.storage.read_only:
+        agreed_time(assets.storage)
     result: ExpireResult | None = None
 
     def change(info: RepoInfo) -> tuple[RepoInfo, Update]:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from icefloe.errors import ConflictError, InvalidInputError, ReadOnlyError
+from icefloe.maintenance.cutoff import agreed_time
 from icefloe.maintenance.id_sets import IdSet
 from icefloe.maintenance.keeping import Keeper, StartOverError
 from icefloe.maintenance.listing import WHOLE, IdPage, list_ids
@@ -95,7 +96,8 @@ def garbage_collect(
         delete_object_older_than: the bound, exclusive, by the store's clock; naive times are local.
         dry_run: report, but change nothing.
         force: accept a cutoff younger than the safety floor.
-        safety_floor: how old a cutoff must be, to protect the writers of the moment.
+        safety_floor: how old a cutoff must be by the store's clock, to protect the writers of the
+            moment.
         max_memory_bytes: about how much the ids of live chunks may take; beyond it, manifests are
             read several times, each time for a part of the chunks.
         concurrency: how many prefixes to list at a time.
@@ -105,6 +107,7 @@ def garbage_collect(
     Raises:
         InvalidInputError: the cutoff is younger than the safety floor.
         ReadOnlyError: the storage or the status of the repository takes no writes.
+        StorageError: this machine's clock and the store's disagree (kind `clocks-disagree`).
         NotFoundError: a file that is needed is missing; nothing is deleted then.
         FormatError: a file that is needed is damaged; nothing is deleted then.
         ConflictError: writers kept interfering.
@@ -123,10 +126,13 @@ def garbage_collect(
 
 
 def check(assets: Assets, options: Options, *, safety_floor: timedelta, force: bool) -> None:
-    """Raises InvalidInputError or ReadOnlyError if such a collection must not be."""
+    """Raises an error if such a collection must not be; a cutoff's age is by the store's clock."""
     if options.dry_run:
         return
-    age = datetime.now(UTC) - options.cutoff
+    if assets.storage.read_only:
+        raise ReadOnlyError(f"{assets.storage.url} is read-only", kind="read-only-storage")
+    require_online(assets.repo()[0])
+    age = agreed_time(assets.storage) - options.cutoff
     if age < safety_floor and not force:
         raise InvalidInputError(
             f"the cutoff {options.cutoff} is younger than {safety_floor}: what writers are "
@@ -134,9 +140,6 @@ def check(assets: Assets, options: Options, *, safety_floor: timedelta, force: b
             "writes",
             kind="cutoff-too-young",
         )
-    if assets.storage.read_only:
-        raise ReadOnlyError(f"{assets.storage.url} is read-only", kind="read-only-storage")
-    require_online(assets.repo()[0])
 
 
 def attempt(assets: Assets, run: Callable[[int], GCSummary]) -> GCSummary:

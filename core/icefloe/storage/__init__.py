@@ -2,7 +2,12 @@
 
 from icefloe.storage.memory import MemoryStorage
 from icefloe.storage.open import open_storage
-from icefloe.storage.probe import UnsafeStorageWarning, probe_preconditions
+from icefloe.storage.probe import (
+    PROBE_PREFIX,
+    UnsafeStorageWarning,
+    probe_preconditions,
+    store_time,
+)
 from icefloe.storage.protocol import (
     DeleteResult,
     Object,
@@ -15,6 +20,7 @@ from icefloe.storage.retry import Retries
 from icefloe.storage.settings import Credentials
 
 __all__ = [
+    "PROBE_PREFIX",
     "Credentials",
     "DeleteResult",
     "MemoryStorage",
@@ -27,4 +33,5 @@ __all__ = [
     "Version",
     "open_storage",
     "probe_preconditions",
+    "store_time",
 ]

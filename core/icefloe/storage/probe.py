@@ -1,7 +1,7 @@
-"""Does the store keep its promises? Asked once, when a repository is created.
+"""Asking the store, with an object of our own: does it honour preconditions, what time is it there?
 
 A store that ignores preconditions looks fine until two writers meet, and then loses commits in
-silence.
+silence. A clock that is off makes what is being written look old.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING
 from icefloe.errors import ConflictError, UnsafeStorageError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from icefloe.storage.protocol import Storage, Version
+
+PROBE_PREFIX = "icefloe-probe-"
 
 
 class UnsafeStorageWarning(UserWarning):
@@ -34,11 +38,25 @@ def probe_preconditions(storage: Storage) -> None:
             stacklevel=2,
         )
         return
-    key = f"icefloe-probe-{uuid.uuid4().hex}"
+    key = _key()
     try:
         _probe(storage, key)
     finally:
         storage.delete([key])
+
+
+def store_time(storage: Storage) -> datetime:
+    """What the store's clock says now: the time that it gives an object written for this."""
+    key = _key()
+    try:
+        storage.put(key, b"")
+        return storage.info(key).modified
+    finally:
+        storage.delete([key])
+
+
+def _key() -> str:
+    return f"{PROBE_PREFIX}{uuid.uuid4().hex}"
 
 
 def _probe(storage: Storage, key: str) -> None:

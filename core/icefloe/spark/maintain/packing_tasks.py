@@ -145,14 +145,12 @@ def pack(work: Work, small: Sequence[Run], target: int, numbers: list[int]) -> P
     """
     session = work.source.open()
     wanted = _small_ids(work, small, numbers)
-    copier = Copier(session.context.assets, target)
-    moved = copier.move(ChunkRefs.concat([*_chosen(work, session, numbers, wanted)]))
-    written, start = [], 0
-    for number, refs in work.refs(session, numbers):
+    copier = Copier(session.context.assets, target, work.small)
+    moved = copier.move([*_chosen(work, session, numbers, wanted)])
+    written = []
+    for (number, refs), mine in zip(work.refs(session, numbers), moved, strict=True):
         rows = _in_small(refs, wanted)
-        mine = np.arange(start, start + int(rows.sum()))
-        start += len(mine)
-        joined = ChunkRefs.concat([refs.take(~rows), moved.take(mine)]).sorted()
+        joined = ChunkRefs.concat([refs.take(~rows), mine]).sorted()
         manifest = write_manifest(session, work.pairs[number].path, joined)
         if manifest is not None:
             written.append((number, manifest))

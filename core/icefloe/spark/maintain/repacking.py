@@ -20,7 +20,7 @@ from icefloe.format.ids import ManifestId, SnapshotId
 from icefloe.format.nodes import ManifestRefs
 from icefloe.format.snapshot import ManifestFiles
 from icefloe.manifest_writing import ManifestWriter
-from icefloe.rewriting import MIN_OBJECTS, RepackSummary
+from icefloe.rewriting import MIN_OBJECTS, RepackSummary, small_object
 from icefloe.spark.context import spark_context
 from icefloe.spark.maintain import packing_tasks as tasks
 from icefloe.spark.maintain.jobs import ROWS_PER_TASK, TASKS_PER_CORE, cuts, run_tasks, spans
@@ -170,7 +170,9 @@ class _Repacker:
 
     def _repack(self, source: Source, pairs: Sequence[Pair]) -> None:
         settings = effective(self._source.config)
-        work = Work(source, self._staging, tuple(pairs), settings.packing_max_chunk_bytes)
+        target = settings.packing_target_bytes
+        small_bytes = small_object(settings.packing_max_chunk_bytes, target)
+        work = Work(source, self._staging, tuple(pairs), small_bytes)
         told = f"read {len(pairs):,} manifests"
         parts = [range(a, b) for a, b in cuts(self._context, len(pairs))]
         answers = run_tasks(self._context, partial(tasks.stage_refs, work), parts, told)
@@ -183,7 +185,6 @@ class _Repacker:
         if objects < MIN_OBJECTS:
             return
         size, count = _totals(small, len(pairs))
-        target = settings.packing_target_bytes
         told = f"pack {int(count.sum()):,} chunks"
         packed = run_tasks(
             self._context,
