@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from icefloe.clock import now
-from icefloe.errors import AlreadyExistsError, ConflictError, ReadOnlyError
+from icefloe.errors import AlreadyExistsError, ConflictError
 from icefloe.format.ids import INITIAL_SNAPSHOT_ID
 from icefloe.format.nodes import Nodes
 from icefloe.format.ragged import Ragged
@@ -35,8 +35,7 @@ def create(assets: Assets, config: bytes | None, *, check_clean_root: bool) -> N
         UnsafeStorageError: the store ignores preconditions, so commits could be lost.
     """
     storage = assets.storage
-    if storage.read_only:
-        raise ReadOnlyError(f"{storage.url} takes no writes", kind="read-only-storage")
+    storage.require_writable()
     _require_room(storage)
     if check_clean_root and not _is_clean(storage):
         raise AlreadyExistsError(

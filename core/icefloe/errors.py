@@ -6,6 +6,7 @@ IcefloeError
 ├── NotFoundError          (also KeyError) create it, or ask for another
 ├── AlreadyExistsError     pick another name, or use what is there
 ├── ReadOnlyError          the repository, session or store takes no writes
+│   └── ReadOnlyStoreError     (in `zarr_store`; also ValueError, which zarr expects)
 ├── InvalidInputError      (also ValueError) fix the argument
 ├── SessionStateError      the session cannot do this now
 ├── StorageError           the store failed

@@ -201,7 +201,9 @@ def set_feature_flag(name: str, setting: bool | None) -> Change:
 
 def branch_moved(branch: str, expected: str, tip: str) -> ConflictError:
     return ConflictError(
-        f"branch {branch!r} is at {tip}, not at {expected}",
+        f"branch {branch!r} is at {tip}, not at {expected}: others committed first. Nothing is "
+        "lost: commit again with rebase_with=icefloe.ConflictDetector(), or do the work again in a "
+        "new session",
         kind="branch-moved",
         expected_parent=expected,
         actual_parent=tip,

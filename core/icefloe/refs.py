@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icefloe.clock import from_datetime
+from icefloe.clock import from_datetime, parse_time
 from icefloe.errors import FormatError, InvalidInputError, NotFoundError
 from icefloe.format.ids import SnapshotId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
+    from icefloe.clock import Moment
     from icefloe.format.repo_info import RepoInfo
 
 MAX_NAME_BYTES = 1024
@@ -23,6 +23,12 @@ def check_name(name: str) -> None:
     Raises:
         InvalidInputError: the name is empty, too long, or has control characters.
     """
+    if not isinstance(name, str):
+        raise InvalidInputError(
+            f"{ascii(name)[:80]} is no name for a branch or tag: pass a str",
+            kind="invalid-ref-name",
+        )
+    # What is printable is Unicode.
     if not name or not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
         raise InvalidInputError(
             f"{name[:80]!r} is no name for a branch or tag: 1 to {MAX_NAME_BYTES} bytes, "
@@ -33,7 +39,7 @@ def check_name(name: str) -> None:
 
 def branch_row(info: RepoInfo, branch: str) -> int:
     """Raises NotFoundError if there is no such branch."""
-    row = info.branches.todict().get(branch)
+    row = info.branches.todict().get(_text("branch", branch))
     if row is None:
         raise NotFoundError(f"there is no branch {branch!r}", kind="branch-not-found")
     return row
@@ -41,7 +47,7 @@ def branch_row(info: RepoInfo, branch: str) -> int:
 
 def tag_row(info: RepoInfo, tag: str) -> int:
     """Raises NotFoundError if there is no such tag."""
-    row = info.tags.todict().get(tag)
+    row = info.tags.todict().get(_text("tag", tag))
     if row is None:
         raise NotFoundError(f"there is no tag {tag!r}", kind="tag-not-found")
     return row
@@ -63,14 +69,25 @@ def resolve(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: st
         NotFoundError: it does not exist.
     """
     match branch, tag, snapshot_id:
-        case str(), None, None:
+        case _, None, None if branch is not None:
             return branch_row(info, branch)
-        case None, str(), None:
+        case None, _, None if tag is not None:
             return tag_row(info, tag)
-        case None, None, str():
+        case None, None, _ if snapshot_id is not None:
             return snapshot_row(info, snapshot_id)
         case _:
-            raise InvalidInputError("name exactly one of branch, tag and snapshot_id")
+            several = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id}
+            given = [f"{name}={each!a}" for name, each in several.items() if each is not None]
+            raise InvalidInputError(
+                "name exactly one of branch, tag and snapshot_id, not "
+                + (" and ".join(given) or "none of them")
+            )
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidInputError(f"{name}={ascii(value)[:80]}: pass its name as a str")
+    return value
 
 
 def ancestors(info: RepoInfo, row: int) -> Iterator[int]:
@@ -100,12 +117,14 @@ def published(info: RepoInfo, branch: str | None = None) -> set[int]:
     return found
 
 
-def row_as_of(info: RepoInfo, row: int, when: datetime) -> int:
-    """The newest ancestor written at `when` or before; naive times are local.
+def row_as_of(info: RepoInfo, row: int, when: Moment) -> int:
+    """The newest ancestor written at `when` or before; see `parse_time` for what that may be.
 
     Raises:
         NotFoundError: all are younger.
+        InvalidInputError: it is no time.
     """
+    when = parse_time(when, "as_of")
     limit = from_datetime(when)
     for at in ancestors(info, row):
         if int(info.snapshots.flushed_at[at]) <= limit:

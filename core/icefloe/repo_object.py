@@ -10,7 +10,7 @@ from icefloe import config as configuration
 from icefloe import history, ref_changes
 from icefloe.clock import now
 from icefloe.config import RepositoryConfig, effective
-from icefloe.errors import ReadOnlyError
+from icefloe.errors import InvalidInputError
 from icefloe.format.status import Availability, RepoStatus
 from icefloe.format.updates import Update, UpdateKind
 from icefloe.refs import ancestors, branch_row, resolve, snapshot_row, tag_row
@@ -76,6 +76,9 @@ class RepoObject:
 
     def set_status(self, status: RepoStatus | Availability, reason: str | None = None) -> None:
         """Bring the repository online, make it read-only, or take it offline; say why."""
+        if not isinstance(status, RepoStatus) and status not in [*Availability]:
+            known = ", ".join(f"Availability.{each.name}" for each in Availability)
+            raise InvalidInputError(f"status={status!r} is none of {known}", kind="invalid-status")
         if not isinstance(status, RepoStatus):
             status = RepoStatus(status, now(), reason)
         self.update(ref_changes.set_status(status), whatever_status=True)
@@ -151,6 +154,8 @@ class RepoObject:
 
     def ancestry_graph(self, *, limit: int | None = None) -> str:
         """All branches and tags with their histories, as text, newest first."""
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise InvalidInputError(f"limit={limit!r}: it counts snapshots, 0 or more")
         return history.graph(self._info(), limit=limit)
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
@@ -247,8 +252,7 @@ class RepoObject:
     def _writable_info(self) -> RepoInfo:
         info = self._info()
         require_online(info)
-        if self.storage.read_only:
-            raise ReadOnlyError(f"{self.storage.url} takes no writes", kind="read-only-storage")
+        self.storage.require_writable()
         return info
 
     create_branch_async = twin(create_branch)

@@ -119,8 +119,7 @@ def update_repo(
             conflicts.
         ReadOnlyError: the storage or the repository's status takes no writes.
     """
-    if assets.storage.read_only:
-        raise ReadOnlyError(f"{assets.storage.url} takes no writes", kind="read-only-storage")
+    assets.storage.require_writable()
     race = _Race(assets, change, updates_per_file, whatever_status, ready)
     if prepared is not None and race.run_prepared(prepared):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,9 +35,9 @@ from icefloe.working_tree import Context
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Iterator, Sequence
 
+    from icefloe.clock import Moment
     from icefloe.conflicts import ConflictSolver
     from icefloe.diffs import Diff
     from icefloe.format.metadata import Json
@@ -65,6 +66,15 @@ class Repository(Upkeep):
         config: RepositoryConfig | None = None,
         authorize: Mapping[str, Any] | None = None,
     ) -> None:
+        if config is not None and not isinstance(config, RepositoryConfig):
+            raise InvalidInputError(
+                f"config is a {type(config).__name__}: pass icefloe.RepositoryConfig(...)"
+            )
+        if authorize is not None and not isinstance(authorize, Mapping):
+            raise InvalidInputError(
+                f"authorize_virtual_chunk_access is a {type(authorize).__name__}: pass a dict from "
+                "prefixes or names of containers to storage options or None"
+            )
         self._given = config
         self._authorize = dict(authorize or {})
         merged = persisted if config is None else persisted.merge(config)
@@ -250,9 +260,12 @@ class Repository(Upkeep):
         *,
         tag: str | None = None,
         snapshot_id: str | None = None,
-        as_of: datetime | None = None,
+        as_of: Moment | None = None,
     ) -> Session:
         """A session on the tip of a branch (as it was at `as_of`), on a tag or on a snapshot.
+
+        `as_of` is a datetime, a date (its first moment), text in ISO 8601, `numpy.datetime64` or a
+        pandas Timestamp; without a time zone it is UTC.
 
         Raises:
             NotFoundError: there is no such ref or snapshot, or nothing that old.

@@ -20,7 +20,7 @@ from icefloe.descriptions import (
     check_metadata,
     check_write_key,
 )
-from icefloe.errors import ConflictError, SessionStateError, StorageError
+from icefloe.errors import ConflictError, InvalidInputError, SessionStateError, StorageError
 from icefloe.forking import merge_changes
 from icefloe.format.ids import SnapshotId
 from icefloe.format.snapshot import Snapshot
@@ -158,6 +158,11 @@ class Session(WorkingTree):
             )
         return _reopen, (self._context, self._view.base.id, self._branch)
 
+    def __dask_tokenize__(self) -> tuple[str, str, str]:
+        # What is read from a writable session may be different the next moment, under any name.
+        state = self.snapshot_id if self.read_only else str(SnapshotId.random())
+        return "icefloe.Session", self._assets.storage.url, state
+
     @property
     def is_fork(self) -> bool:
         return False
@@ -232,6 +237,8 @@ class Session(WorkingTree):
                 lets the last one win). This session is as it was before that fork.
         """
         for other in others:
+            if not isinstance(other, ForkSession):
+                raise InvalidInputError(f"{other!r} is no fork: merge what session.fork() returned")
             theirs, packer = other._frozen()
             with self._lock:
                 self._require_writes()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from icefloe import maintenance, rewriting
+from icefloe.clock import parse_time
 from icefloe.descriptions import check_message, check_metadata
 from icefloe.format.ids import SnapshotId
 from icefloe.manifest_writing import ManifestWriter
@@ -16,8 +17,9 @@ from icefloe.twins import twin
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
+    from icefloe.clock import Moment
     from icefloe.format.metadata import Json
     from icefloe.maintenance import (
         ExpireResult,
@@ -43,7 +45,7 @@ class Upkeep(RepoObject):
 
     def expire_snapshots(
         self,
-        older_than: datetime,
+        older_than: Moment,
         *,
         keep_last: int | None = None,
         delete_expired_branches: bool = False,
@@ -65,7 +67,7 @@ class Upkeep(RepoObject):
         """
         return maintenance.expire_snapshots(
             self._assets,
-            older_than,
+            parse_time(older_than, "older_than", naive=None),
             keep_last=keep_last,
             delete_expired_branches=delete_expired_branches,
             delete_expired_tags=delete_expired_tags,
@@ -76,7 +78,7 @@ class Upkeep(RepoObject):
 
     def garbage_collect(
         self,
-        delete_object_older_than: datetime,
+        delete_object_older_than: Moment,
         *,
         dry_run: bool = False,
         force: bool = False,
@@ -91,7 +93,8 @@ class Upkeep(RepoObject):
         choose one older than the longest session.
 
         Args:
-            delete_object_older_than: the bound, exclusive, by the store's clock.
+            delete_object_older_than: the bound, exclusive, by the store's clock; naive times are
+                local.
             dry_run: report, but change nothing.
             force: accept a cutoff younger than `safety_floor`.
             safety_floor: how old a cutoff must be.
@@ -101,7 +104,7 @@ class Upkeep(RepoObject):
         """
         return maintenance.garbage_collect(
             self._assets,
-            delete_object_older_than,
+            parse_time(delete_object_older_than, "delete_object_older_than", naive=None),
             dry_run=dry_run,
             force=force,
             safety_floor=safety_floor,

@@ -15,19 +15,21 @@ from xarray.backends.common import ArrayWriter
 from xarray.backends.writers import _validate_dataset_names, dump_to_store
 from zarr.storage import StorePath
 
-from icefloe.errors import InvalidInputError
+from icefloe.errors import InvalidInputError, NotFoundError, ReadOnlyError
 from icefloe.repository import Repository
+from icefloe.session import Session
+from icefloe.zarr_store import IcechunkStore
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from numpy.typing import NDArray
     from zarr.core.metadata import ArrayV3Metadata
 
+    from icefloe.clock import Moment
     from icefloe.config import RepositoryConfig
     from icefloe.repository import Place
-    from icefloe.session import ForkSession, Session
+    from icefloe.session import ForkSession
 
     type Mode = Literal["w", "w-", "a", "a-", "r+"]
     type Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"]
@@ -89,6 +91,11 @@ def to_icechunk(
         ConflictError: two dask blocks wrote one chunk, which `safe_chunks` would have told before.
         ReadOnlyError: the session takes no writes.
     """
+    _check_target(session)
+    if not isinstance(obj, xr.DataArray | xr.Dataset | xr.DataTree):
+        raise InvalidInputError(
+            f"to_icechunk writes a DataArray, a Dataset or a DataTree, not a {type(obj).__name__}"
+        )
     if split_every is not None and split_every < 2:
         raise InvalidInputError(f"split_every={split_every}: merging takes two")
     writer = ArrayWriter()  # type: ignore[no-untyped-call]
@@ -115,6 +122,29 @@ def to_icechunk(
     if writer.sources:
         options = dict(chunkmanager_store_kwargs or {})
         _write_blocks(session, writer, split_every or _SPLIT_EVERY, options)
+
+
+def _check_target(session: object) -> None:
+    match session:
+        case Session():
+            if session.read_only:
+                raise ReadOnlyError(
+                    f"{session!r} is read-only: open one with repo.writable_session(branch)",
+                    kind="read-only-session",
+                )
+        case Repository():
+            raise InvalidInputError(
+                "to_icechunk writes to a session, not to a Repository: pass "
+                "repo.writable_session(branch) and commit it, or the store.session of "
+                "`with repo.transaction(branch, message=...) as store`"
+            )
+        case IcechunkStore():
+            raise InvalidInputError("to_icechunk writes to a session: pass store.session")
+        case _:
+            raise InvalidInputError(
+                f"to_icechunk writes to a session, not to a {type(session).__name__}: pass "
+                "repo.writable_session(branch)"
+            )
 
 
 def _default_mode(append_dim: Hashable | None, region: Region | None) -> Mode:
@@ -240,12 +270,59 @@ def _join(hub: ForkSession, parts: Sequence[ForkSession | NDArray[np.object_]]) 
     return joined
 
 
-class IcefloeBackendEntrypoint(BackendEntrypoint):
-    """`xarray.open_dataset(url, engine="icefloe", branch=...)`, read-only.
+class VersionedVariable(xr.Variable):
+    """A variable whose dask array is named after the version it is read from, too.
 
-    The dask arrays of `chunks=` are named after the arguments alone. To compute with two versions
-    of one branch at once, open each by `snapshot_id`, or with `xarray.open_zarr(session.store)`.
+    xarray names the arrays of `chunks=` after the arguments of `open_dataset` alone, under which a
+    branch may have moved; and dask takes arrays of one name for one array.
     """
+
+    __slots__ = ("_version",)
+
+    def __init__(self, *args: Any, version: tuple[str, ...] = (), **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._version = version
+
+    def _replace(self, *args: Any, **named: Any) -> VersionedVariable:
+        replaced = super()._replace(*args, **named)
+        replaced._version = self._version
+        return replaced
+
+    def chunk(  # type: ignore[override]
+        self, chunks: Any = None, *, from_array_kwargs: Any = None, **named: Any
+    ) -> xr.Variable:
+        """Of an ordinary variable, as everything is that is made of this one."""
+        options = dict(from_array_kwargs or {})
+        # Only a manager of dask arrays is given a name.
+        if isinstance(name := options.get("name"), str):
+            from dask.base import tokenize
+
+            # What stands before the last dash is what dask shows of a name.
+            options["name"] = f"{name.rpartition('-')[0]}-{tokenize(name, self._version)}"
+        plain = self.to_base_variable()
+        return plain.chunk({} if chunks is None else chunks, from_array_kwargs=options, **named)
+
+
+def _versioned(dataset: xr.Dataset, store: IcechunkStore) -> xr.Dataset:
+    version = store.__dask_tokenize__()
+    variables = {
+        name: VersionedVariable(
+            variable._dims,
+            variable._data,
+            variable._attrs,
+            variable._encoding,
+            fastpath=True,
+            version=version,
+        )
+        if type(variable) is xr.Variable
+        else variable
+        for name, variable in dataset.variables.items()
+    }
+    return dataset._replace(variables=variables)
+
+
+class IcefloeBackendEntrypoint(BackendEntrypoint):
+    """`xarray.open_dataset(url, engine="icefloe", branch=...)`, read-only."""
 
     description = "Open Icechunk repositories with icefloe"
     supports_groups: ClassVar[bool] = True
@@ -265,7 +342,7 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
         branch: str | None = None,
         tag: str | None = None,
         snapshot_id: str | None = None,
-        as_of: datetime | None = None,
+        as_of: Moment | None = None,
         storage_options: Mapping[str, Any] | None = None,
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
@@ -281,7 +358,8 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
             config=config,
             authorize_virtual_chunk_access=authorize_virtual_chunk_access,
         )
-        return ZarrBackendEntrypoint().open_dataset(
+        _check_group(store, group)
+        dataset = ZarrBackendEntrypoint().open_dataset(
             store,
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
@@ -294,31 +372,62 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
             consolidated=False,
             zarr_format=3,
         )
+        return _versioned(dataset, store)
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
         """Open all groups; the options are those of `open_dataset`."""
         ours = {name: options.pop(name) for name in _STORE_OPTIONS & options.keys()}
-        return ZarrBackendEntrypoint().open_groups_as_dict(
-            _store(filename_or_obj, **ours), consolidated=False, zarr_format=3, **options
+        store = _store(filename_or_obj, **ours)
+        _check_group(store, options.get("group"))
+        groups = ZarrBackendEntrypoint().open_groups_as_dict(
+            store, consolidated=False, zarr_format=3, **options
         )
+        return {path: _versioned(dataset, store) for path, dataset in groups.items()}
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
         """Open all groups as a tree; the options are those of `open_dataset`."""
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
+def _check_group(store: IcechunkStore, group: str | None) -> None:
+    path = "/" + (group or "").strip("/")
+    node = store.session.node(path)
+    if node is None or node.array is not None:
+        there = [each for each in ["/", *store.session.paths()] if _is_group(store, each)]
+        shown = ", ".join(there[:10]) + (", ..." if len(there) > 10 else "")
+        raise NotFoundError(
+            f"there is no group {path} in {store.session!r}; groups: {shown or 'none'}",
+            kind="node-not-found",
+        )
+
+
+def _is_group(store: IcechunkStore, path: str) -> bool:
+    node = store.session.node(path)
+    return node is not None and node.array is None
+
+
 def _store(
-    place: Place | Repository,
+    place: Place | Repository | Session | IcechunkStore,
     *,
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
-    as_of: datetime | None = None,
+    as_of: Moment | None = None,
     storage_options: Mapping[str, Any] | None = None,
     config: RepositoryConfig | None = None,
     authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
 ) -> Any:
     """A read-only store. Any: xarray's types know of files only, but it opens what zarr opens."""
+    if isinstance(place, Session | IcechunkStore):
+        given = (branch, tag, snapshot_id, as_of, storage_options, config)
+        if any(each is not None for each in (*given, authorize_virtual_chunk_access)):
+            raise InvalidInputError(
+                "a session or a store stands on its version already: open_dataset takes no "
+                "branch, tag, snapshot_id, as_of, storage_options, config or "
+                "authorize_virtual_chunk_access with it"
+            )
+        store = place.store if isinstance(place, Session) else place
+        return store.with_read_only(True)
     if not isinstance(place, Repository):
         place = Repository.open(
             place,

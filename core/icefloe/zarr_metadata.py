@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from icefloe.errors import InvalidInputError
 from icefloe.format.nodes import ArrayData, DimensionShape, ManifestRefs
+from icefloe.storage.keys import is_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_SHOWN = 80
 
 
 def array_data(zarr_json: bytes, path: str) -> ArrayData | None:
@@ -19,17 +22,23 @@ def array_data(zarr_json: bytes, path: str) -> ArrayData | None:
         InvalidInputError: the document is not the metadata of a zarr v3 node that we can store.
     """
     try:
-        document = json.loads(zarr_json)
-        if document["node_type"] == "group":
+        document = _mapping(json.loads(zarr_json.decode()), "the document")
+        kind = document.get("node_type")
+        if kind == "group":
             return None
-        if document["node_type"] != "array":
-            raise ValueError(f"unknown node_type {document['node_type']!r}")
-        shape = [_number(length, 2**64) for length in document["shape"]]
-        chunks = [_number(count, 2**32) for count in _chunk_counts(document["chunk_grid"], shape)]
+        if kind != "array":
+            raise ValueError(f"node_type is {_shown(kind)}, not 'array' or 'group'")
+        shape = [
+            _number(length, 2**64, "shape") for length in _list(document.get("shape"), "shape")
+        ]
+        counts = _chunk_counts(document.get("chunk_grid"), shape)
+        chunks = [_number(count, 2**32, "a number of chunks") for count in counts]
         names = _dimension_names(document.get("dimension_names"), len(shape))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError) as error:
+        deep = isinstance(error, RecursionError)
         raise InvalidInputError(
-            f"{path}/zarr.json is not the metadata of a zarr v3 node: {error!r}",
+            f"{path.rstrip('/')}/zarr.json is not the metadata of a zarr v3 node: "
+            + ("it is nested too deeply" if deep else str(error)[: 4 * _SHOWN]),
             kind="invalid-zarr-metadata",
         ) from error
     dimensions = tuple(DimensionShape(*pair) for pair in zip(shape, chunks, strict=True))
@@ -41,38 +50,80 @@ def has_regular_grid(zarr_json: bytes) -> bool:
     return bool(json.loads(zarr_json)["chunk_grid"]["name"] == "regular")
 
 
-def _number(value: Any, limit: int) -> int:
-    if not isinstance(value, int) or not 0 <= value < limit:
-        raise ValueError(f"{value!r} is no number below {limit}")
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is {_shown(value)}, not an object")
     return value
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is {_shown(value)}, not a list")
+    return value
+
+
+def _number(value: Any, limit: int, name: str) -> int:
+    # In Python a bool is an int.
+    if type(value) is not int or not 0 <= value < limit:
+        raise ValueError(f"{name}: {_shown(value)} is no whole number from 0 to {limit - 1}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    # Python refuses to print very long numbers.
+    if type(value) is int and value.bit_length() > 4 * _SHOWN:
+        return "a huge number"
+    shown = ascii(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
 
 
 def _dimension_names(names: Any, rank: int) -> tuple[str | None, ...] | None:
     if names is None:
         return None
-    if len(names) != rank or not all(name is None or isinstance(name, str) for name in names):
-        raise ValueError(f"{names!r} are not the names of {rank} dimensions")
+    found = _list(names, "dimension_names")
+    good = all(name is None or (isinstance(name, str) and is_unicode(name)) for name in found)
+    if len(found) != rank or not good:
+        raise ValueError(f"dimension_names: {_shown(names)} are not the names of {rank} dimensions")
     # Like the official client: an empty name is no name.
-    return tuple(name or None for name in names)
+    return tuple(name or None for name in found)
 
 
 def _chunk_counts(grid: Any, shape: Sequence[int]) -> list[int]:
-    configuration = grid["configuration"]
-    if grid["name"] == "regular":
-        sizes = [int(size) for size in configuration["chunk_shape"]]
-        if len(sizes) != len(shape):
-            raise ValueError(f"{len(sizes)} chunk sizes for {len(shape)} dimensions")
-        return [
-            -(-length // size) if size else 0 for length, size in zip(shape, sizes, strict=True)
-        ]
-    if grid["name"] == "rectilinear":
-        pairs = zip(shape, configuration["chunk_shapes"], strict=True)
-        return [_rectilinear_count(length, sizes) for length, sizes in pairs]
-    raise ValueError(f"unknown chunk grid {grid['name']!r}")
+    name = _mapping(grid, "chunk_grid").get("name")
+    configuration = _mapping(grid.get("configuration"), "chunk_grid.configuration")
+    if name == "regular":
+        sizes = _of_rank(configuration.get("chunk_shape"), "chunk_shape", len(shape))
+        return [_count(*pair) for pair in zip(shape, sizes, strict=True)]
+    if name == "rectilinear":
+        sizes = _of_rank(configuration.get("chunk_shapes"), "chunk_shapes", len(shape))
+        return [_rectilinear_count(*pair) for pair in zip(shape, sizes, strict=True)]
+    raise ValueError(f"unknown chunk grid {_shown(name)}")
+
+
+def _of_rank(value: Any, name: str, rank: int) -> list[Any]:
+    found = _list(value, name)
+    if len(found) != rank:
+        raise ValueError(f"{name} has {len(found)} entries for {rank} dimensions")
+    return found
+
+
+def _count(length: int, size: Any) -> int:
+    size = _number(size, 2**64, "a chunk size")
+    return -(-length // size) if size else 0
 
 
 def _rectilinear_count(length: int, sizes: Any) -> int:
-    if isinstance(sizes, int):
-        return -(-length // sizes) if sizes else 0
-    # A pair is a size and how often it repeats.
-    return sum(item[1] if isinstance(item, list) else 1 for item in sizes)
+    if not isinstance(sizes, list):
+        return _count(length, sizes)
+    return sum(map(_repeats, sizes))
+
+
+def _repeats(item: Any) -> int:
+    """How often a size of a rectilinear grid comes: a pair says so itself."""
+    if not isinstance(item, list):
+        _number(item, 2**64, "a chunk size")
+        return 1
+    if len(item) != 2:
+        raise ValueError(f"{_shown(item)} is no pair of a chunk size and a number of repeats")
+    _number(item[0], 2**64, "a chunk size")
+    return _number(item[1], 2**32, "a number of repeats")

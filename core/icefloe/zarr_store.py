@@ -19,7 +19,7 @@ from zarr.abc.store import (
 from zarr.core.buffer import default_buffer_prototype
 
 from icefloe.config import effective
-from icefloe.errors import InvalidInputError
+from icefloe.errors import InvalidInputError, ReadOnlyError
 from icefloe.format import paths
 from icefloe.format.chunk_refs import InlineRef, NativeRef, RefKind, VirtualRef
 from icefloe.format.ids import encode_ids
@@ -66,6 +66,10 @@ type ChunkColumns = tuple[
 """Coordinates, `ChunkType` values, places, offsets, lengths; the bytes of inline chunks by row."""
 
 
+class ReadOnlyStoreError(ReadOnlyError, ValueError):
+    """A write to a read-only store; zarr expects a ValueError."""
+
+
 class IcechunkStore(Store):
     """Keys of a zarr v3 hierarchy, read from and written to a session."""
 
@@ -81,10 +85,22 @@ class IcechunkStore(Store):
         same_bytes = mine.read_only and theirs.read_only and mine.snapshot_id == theirs.snapshot_id
         return mine is theirs or same_bytes
 
+    def __dask_tokenize__(self) -> tuple[str, str, str]:
+        return self._session.__dask_tokenize__()
+
     def __repr__(self) -> str:
         return f"IcechunkStore({self._session!r})"
 
     __str__ = __repr__
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            # zarr's words, and what they mean here.
+            raise ReadOnlyStoreError(
+                "store was opened in read-only mode and does not support writing: take the store "
+                f"of a new session of Repository.writable_session ({self._session!r})",
+                kind="read-only-session",
+            )
 
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:
         return IcechunkStore(self._session, read_only=read_only)
@@ -300,20 +316,25 @@ class IcechunkStore(Store):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Keys as they are found: of a large array, few are in memory at once."""
-        prefix = prefix.lstrip("/")
-        for path in self._paths(prefix):
+        """Keys at and below a prefix, which is a folder even without its slash: not `foo-bar/`.
+
+        They come as they are found: of a large array, few are in memory at once.
+        """
+        folder = prefix.strip("/")
+        # With its slash a prefix is no key.
+        without = folder if prefix.endswith("/") else None
+        for path in self._paths(folder):
             root = f"{path}/".lstrip("/")
-            if (root + METADATA).startswith(prefix):
+            if _is_within(root + METADATA, folder) and root + METADATA != without:
                 yield root + METADATA
-            leading = _leading(f"{root}c", prefix)
+            leading = self._leading(path, f"{root}c", folder)
             if leading is None:
                 continue
             async for batch in self._session.chunk_batches(path, leading):
                 for first in range(0, len(batch), _LISTED):
                     for row in batch[first : first + _LISTED].tolist():
                         key = root + "/".join(["c", *map(str, row)])
-                        if key.startswith(prefix):
+                        if _is_within(key, folder) and key != without:
                             yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
@@ -376,12 +397,26 @@ class IcechunkStore(Store):
         kinds = _CHUNK_TYPES[refs.kind]
         return refs.index, kinds, places.tolist(), refs.offset, lengths, inlined
 
-    def _paths(self, prefix: str) -> Paths:
-        """Paths of nodes that may have keys with a prefix."""
-        folder = _path(prefix.rpartition("/")[0])
-        above = [*reversed(paths.ancestors(folder)), folder]
-        found = [path for path in above if self._session.node(path) is not None]
-        return found + self._session.paths(folder)
+    def _paths(self, folder: str) -> Paths:
+        """Paths of nodes that may have keys in a folder."""
+        path = _path(folder)
+        above = [*reversed(paths.ancestors(path)), path]
+        found = [each for each in above if self._session.node(each) is not None]
+        return found + self._session.paths(path)
+
+    def _leading(self, path: str, chunks: str, folder: str) -> Coordinates | None:
+        """The first coordinates of the array's chunks in a folder; None: none are there."""
+        if _is_within(chunks, folder):
+            return ()
+        node = self._session.node(path)
+        if node is None or node.array is None or not folder.startswith(f"{chunks}/"):
+            return None
+        parts = folder.removeprefix(f"{chunks}/").split("/")
+        rank = len(node.array.shape)
+        if len(parts) > rank or not all(_COORDINATE.fullmatch(part) for part in parts):
+            return None
+        # The last coordinate of a whole key is compared with the keys.
+        return tuple(int(part) for part in parts[: rank - 1])
 
     def _settings(self) -> Effective:
         return effective(self._session.config)
@@ -411,16 +446,8 @@ def _path(prefix: str) -> str:
     return "/" + prefix.strip("/")
 
 
-def _leading(chunks: str, prefix: str) -> Coordinates | None:
-    """The first coordinates of chunks `.../c/...` whose keys have a prefix; None: no chunk has."""
-    if chunks.startswith(prefix):
-        return ()
-    if not prefix.startswith(f"{chunks}/"):
-        return None
-    whole = prefix.removeprefix(f"{chunks}/").split("/")[:-1]
-    if not all(_COORDINATE.fullmatch(part) for part in whole):
-        return None
-    return tuple(int(part) for part in whole)
+def _is_within(key: str, folder: str) -> bool:
+    return not folder or key == folder or key.startswith(f"{folder}/")
 
 
 def _parse(key: str) -> tuple[str, Coordinates | None] | None:

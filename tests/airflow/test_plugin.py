@@ -407,7 +407,7 @@ def test_settings_show_the_configuration_without_the_options_of_stores(op, repo)
     config = repo.config.merge(icefloe.RepositoryConfig(inline_chunk_threshold_bytes=77))
     config.set_virtual_chunk_container(
         icefloe.VirtualChunkContainer(
-            "gs://user:hush-hush-hush@old/data/",
+            "gs://old/data/",
             icefloe.ObjectStoreConfig.Gcs({"service_account_key": "hush-hush-hush"}),
             "old",
         )

@@ -180,3 +180,68 @@ def test_a_provider_that_could_carry_secrets_is_not_pickled(provider):
         pickle.dumps(storage)
     assert caught.value.kind == "credentials-not-importable"
     assert PLANTED not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "simplecache::s3://key:{}@bucket/x",
+        "filecache::s3://key:{}@bucket/x",
+        "simplecache::zip://a.zip::s3://key:{}@bucket/x",
+        "zip://inside/x::https://user:{}@host/a.zip",
+        "zip://inside/x::ftp://user:{}@host/a.zip",
+        "simplecache::https://host/x?token={}",
+        "s3://key:{}@bucket/prefix",
+        "gs://key:{}@bucket",
+        "abfss://account:{}@container/x",
+        "https://user:{}@host/x",
+        "http://user:12/{}@host/x",
+        "sftp://user:{}@host/x",
+    ],
+)
+@pytest.mark.parametrize(
+    "secret", [PLANTED, "PLANTED/se/cret", "/PLANTED", "12/PLANTED", "PLANTED+%2F=", "PLANTED#a"]
+)
+def test_no_spelling_of_credentials_in_a_url_is_taken(url, secret):
+    with pytest.raises(InvalidInputError) as caught:
+        open_storage(url.format(secret))
+    assert "PLANTED" not in str(caught.value)
+    assert caught.value.kind == "invalid-url"
+
+
+@pytest.mark.parametrize(
+    "url", ["blockcache::gs://{}@bucket/x", "s3a://{}@bucket/prefix", "ftp://{}@host/x"]
+)
+def test_a_token_before_a_host_is_not_taken(url):
+    with pytest.raises(InvalidInputError) as caught:
+        open_storage(url.format(PLANTED))
+    assert PLANTED not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endpoint_url": "http://user:se/cret@host"},
+        {"s3": {"client_kwargs": {"endpoint_url": "http://user:secret@host"}}},
+    ],
+)
+def test_no_credentials_are_taken_in_an_endpoint(options):
+    with pytest.raises(InvalidInputError) as caught:
+        open_storage("simplecache::s3://bucket/x", options)
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://bucket/who@example.org/a:b?c#d",
+        "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint:name/x",
+        "abfss://container@account.dfs.core.windows.net/x@y",
+        "https://host/a@1.2/x",
+        "http://127.0.0.1:8000/x",
+        "memory://who@where:1",
+    ],
+)
+def test_what_only_looks_like_credentials_is_a_name(url):
+    options = {"account_name": "a"} if url.startswith("abfss") else {}
+    assert open_storage(url, options).url

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from icefloe import CachingConfig, Repository, RepositoryConfig
+from icefloe import CachingConfig, MemoryStorage, Repository, RepositoryConfig
 from icefloe.format.chunk_refs import ChunkRefs
 
 ROWS, COLUMNS = 1000, 1000
@@ -77,13 +77,17 @@ async def test_all_keys_are_listed_once(store):
     ("prefix", "expected"),
     [
         ("b/a/c/500/", {f"b/a/c/500/{column}" for column in range(COLUMNS)}),
-        ("b/a/c/500/99", {"b/a/c/500/99", *(f"b/a/c/500/99{digit}" for digit in range(10))}),
+        ("b/a/c/500/99", {"b/a/c/500/99"}),
+        ("b/a/c/50", {f"b/a/c/50/{column}" for column in range(COLUMNS)}),
+        ("b/a/c/500/99/1", set()),
         ("b/a/c/500/1000", set()),
         ("b/a/c/500/9/", set()),
         ("b/a/c/05/", set()),
         ("b/a/c/1000/", set()),
-        ("b/a/z", {"b/a/zarr.json"}),
-        ("b/a-", {"b/a-x/zarr.json"}),
+        ("b/a/z", set()),
+        ("b/a/zarr.json", {"b/a/zarr.json"}),
+        ("b/a-", set()),
+        ("b/a-x", {"b/a-x/zarr.json"}),
         ("c/0", {"c/0/zarr.json"}),
         ("c/", {"c/zarr.json", "c/0/zarr.json"}),
         ("b/nothing/", set()),
@@ -107,3 +111,27 @@ async def test_a_leading_slash_means_nothing(store):
     assert not await store.is_empty("/")
     assert not await store.is_empty("/b/a")
     assert [key async for key in store.list_prefix("/c/0")] == ["c/0/zarr.json"]
+
+
+async def test_a_prefix_is_a_folder_and_not_the_beginning_of_a_name():
+    session = Repository.create(MemoryStorage()).writable_session("main")
+    for path in ("/", "/foo", "/foo/in", "/foo-bar", "/foo-bar/in", "/foobar"):
+        session.set_node(path, GROUP)
+    store = session.store
+    for prefix in ("foo", "foo/", "/foo"):
+        assert [key async for key in store.list_prefix(prefix)] == [
+            "foo/zarr.json",
+            "foo/in/zarr.json",
+        ]
+        assert await store.getsize_prefix(prefix) == 2 * len(GROUP)
+        assert {name async for name in store.list_dir(prefix)} == {"in", "zarr.json"}
+    assert [key async for key in store.list_prefix("fo")] == []
+    assert await store.is_empty("fo")
+    await store.delete_dir("fo")
+    await store.delete_dir("foo")
+    assert {key async for key in store.list()} == {
+        "zarr.json",
+        "foo-bar/zarr.json",
+        "foo-bar/in/zarr.json",
+        "foobar/zarr.json",
+    }

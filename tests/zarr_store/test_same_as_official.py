@@ -27,7 +27,14 @@ async def stores():
     ours = icefloe.Repository.create(MemoryStorage()).writable_session("main").store
     theirs = icechunk.Repository.create(icechunk.in_memory_storage())
     both = ours, theirs.writable_session("main").store
-    nodes = {"": GROUP, "a/": array(9, 9), "g/": GROUP, "g/s/": array(), "g/c/": GROUP}
+    nodes = {
+        "": GROUP,
+        "a/": array(9, 9),
+        "a-b/": GROUP,
+        "g/": GROUP,
+        "g/s/": array(),
+        "g/c/": GROUP,
+    }
     for store in both:
         for root, document in nodes.items():
             await store.set(f"{root}zarr.json", cpu.Buffer.from_bytes(document))

@@ -263,9 +263,15 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
             await store.set(key, self.buffer_cls.from_bytes(GROUP))
         await self.set(store, "a/b/x/c/1/2", self.buffer_cls.from_bytes(DATA))
         every = [*groups, "a/b/x/zarr.json", "a/b/x/c/1/2"]
-        for prefix in ("", "a", "a/", "a/b/", "a/b/x/c/1", "a/b/x/c/2", "z", "a/b/x/z"):
+        for prefix in ("", "a/", "a/b/", "a/b/x/c/1/", "a/b/x/c/2/", "z/", "a/b/x/c/1/2/"):
             found = [key async for key in store.list_prefix(prefix)]
             assert sorted(found) == sorted(key for key in every if key.startswith(prefix))
+        # As in the official store, a prefix without its slash is a folder, too, or a key.
+        for prefix in ("a", "a/b", "a/b/x/c", "a/b/x/c/1"):
+            found = [key async for key in store.list_prefix(prefix)]
+            assert sorted(found) == sorted(key for key in every if key.startswith(f"{prefix}/"))
+        assert [key async for key in store.list_prefix("a/zarr.json")] == ["a/zarr.json"]
+        assert [key async for key in store.list_prefix("a/b/x/z")] == []
 
     # The same.
     async def test_list_empty_path(self, store):

@@ -17,11 +17,12 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 def moment(text: str) -> datetime:
     """A time in ISO 8601, or an age before now: `90m`, `36h`, `30d`, `8w`."""
     age = re.fullmatch(r"(\d+)([mhdw])", text)
-    if age:
-        return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})
     try:
+        if age:
+            return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})
         return datetime.fromisoformat(text)
-    except ValueError:
+    # An age may reach back before the year 1.
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither an age such as 30d or 36h nor a time such as 2026-11-18"
         ) from None
@@ -29,13 +30,25 @@ def moment(text: str) -> datetime:
 
 def store_options(text: str) -> dict[str, Any]:
     """JSON, or the name of a file with JSON behind `@`, which keeps secrets out of `ps`."""
+    # Secrets may stand in the text: it is not repeated.
+    place = repr(text) if text.startswith("@") else "the text"
     try:
         found = json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
-    except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} holds no JSON: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"{place} holds no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+        raise argparse.ArgumentTypeError(f"{place} is not a JSON object")
     return found
+
+
+def count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count: 0 or more")
+    return number
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,12 +78,12 @@ def parser() -> argparse.ArgumentParser:
 def _add_reading(command: Any) -> None:
     log = command("log", "Print the history of a branch, newest first.")
     log.add_argument("--branch", default="main")
-    log.add_argument("-n", type=int, default=20, dest="count", help="how many (default 20)")
+    log.add_argument("-n", type=count, default=20, dest="count", help="how many (default 20)")
     graph = command("graph", "Draw all branches and tags.")
-    graph.add_argument("-n", type=int, default=None, dest="count", help="how many snapshots")
+    graph.add_argument("-n", type=count, default=None, dest="count", help="how many snapshots")
     command("refs", "Print branches and tags.")
     ops = command("ops", "Print what was done to the repository, newest first.")
-    ops.add_argument("-n", type=int, default=20, dest="count", help="how many (default 20)")
+    ops.add_argument("-n", type=count, default=20, dest="count", help="how many (default 20)")
     stats = command("stats", "Print how many bytes of chunks there are, and who needs them.")
     stats.add_argument(
         "--by", choices=["repository", "array", "snapshot", "branch"], default="array"
@@ -82,7 +95,7 @@ def _add_reading(command: Any) -> None:
 def _add_upkeep(command: Any) -> None:
     expire = command("expire", "Let go of old snapshots.")
     _add_cutoff(expire)
-    expire.add_argument("--keep-last", type=int, help="snapshots that every branch keeps")
+    expire.add_argument("--keep-last", type=count, help="snapshots that every branch keeps")
     expire.add_argument("--branch", action="append", dest="branches", help="only this branch")
     expire.add_argument("--delete-branches", action="store_true", help="whose tip is that old")
     expire.add_argument("--delete-tags", action="store_true", help="whose snapshot is that old")
@@ -90,7 +103,9 @@ def _add_upkeep(command: Any) -> None:
     _add_cutoff(gc)
     gc.add_argument("--force", action="store_true", help="take a cutoff younger than a day")
     trim = command("trim", "Delete old backups of the repo object.")
-    trim.add_argument("--keep", type=int, default=1000, help="operations (default and least: 1000)")
+    trim.add_argument(
+        "--keep", type=count, default=1000, help="operations (default and least: 1000)"
+    )
     trim.add_argument("--dry-run", action="store_true", help="change nothing")
     rewrite = command("rewrite-manifests", "Cut manifests as the configuration says.")
     rewrite.add_argument("--branch", default="main")

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from icefloe.cli.progress import bar
+from icefloe.cli.wording import one_line, spoken
 from icefloe.clock import to_datetime
 from icefloe.format.status import Availability
 from icefloe.format.updates import UpdateKind
@@ -30,13 +31,14 @@ class Answer:
 
 def _log(repo: Repository, args: Namespace) -> Answer:
     found = [*islice(repo.ancestry(branch=args.branch), args.count)]
-    lines = [f"{it.id}  {it.written_at:%Y-%m-%d %H:%M:%S}  {it.message}" for it in found]
+    lines = [f"{it.id}  {it.written_at:%Y-%m-%d %H:%M:%S}  {one_line(it.message)}" for it in found]
     return Answer(lines, [{**asdict(it), "written_at": it.written_at.isoformat()} for it in found])
 
 
 def _graph(repo: Repository, args: Namespace) -> Answer:
     text = repo.ancestry_graph(limit=args.count)
-    return Answer(text.splitlines(), text)
+    # Not splitlines: a message may have other separators of lines in it.
+    return Answer(text.split("\n"), text)
 
 
 def _refs(repo: Repository, args: Namespace) -> Answer:
@@ -80,7 +82,7 @@ def _stats(repo: Repository, args: Namespace) -> Answer:
 def _verify(repo: Repository, args: Namespace) -> Answer:
     with bar() as progress:
         findings = repo.verify(args.level, progress=progress)
-    lines = [f"{it.severity}: {it.file}: {it.message}; {it.what_to_do}" for it in findings]
+    lines = [f"{it.severity}: {it.file}: {spoken(it.message)}; {it.what_to_do}" for it in findings]
     failed = any(it.severity == "error" for it in findings)
     return Answer(lines or ["nothing is wrong"], [asdict(it) for it in findings], failed)
 
@@ -164,7 +166,8 @@ def _status(repo: Repository, args: Namespace) -> Answer:
     name = known.name.lower().replace("_", "-") if isinstance(known, Availability) else str(known)
     line = f"{name} since {to_datetime(status.set_at):%Y-%m-%d %H:%M:%S}"
     line += f": {status.reason}" if status.reason else ""
-    return Answer([line], {"availability": name, "reason": status.reason})
+    since = to_datetime(status.set_at).isoformat(timespec="seconds")
+    return Answer([line], {"availability": name, "reason": status.reason, "since": since})
 
 
 COMMANDS: dict[str, Callable[[Repository, Namespace], Answer]] = {

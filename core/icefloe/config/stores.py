@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from icefloe.config.conditions import Unrecognized
 from icefloe.errors import InvalidInputError
+from icefloe.storage.urls import refuse_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,7 +133,14 @@ class VirtualChunkContainer:
     name: str | None = None
 
     def validate(self) -> None:
-        """Raise InvalidInputError unless official clients accept this container."""
+        """Raise InvalidInputError unless official clients accept this container.
+
+        And where it would carry credentials into the repository.
+        """
+        refuse_credentials(self.url_prefix)
+        options = getattr(self.store, "options", None) or getattr(self.store, "opts", None)
+        if isinstance(options, S3Options) and options.endpoint_url is not None:
+            refuse_credentials(options.endpoint_url)
         if not self.url_prefix.endswith("/"):
             raise self._invalid("url_prefix must end in '/'")
         if self.name is not None and (not self.name or "/" in self.name):

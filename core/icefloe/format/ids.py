@@ -58,6 +58,12 @@ class ObjectId:
         Raises:
             InvalidInputError: `text` is not what `str` gives for some id of this kind.
         """
+        if isinstance(text, cls):
+            return text
+        if not isinstance(text, str):
+            raise InvalidInputError(
+                f"{ascii(text)[:80]} is not a {cls.__name__}: pass its text as a str"
+            )
         try:
             return cls(_decode(text, cls.SIZE))
         except ValueError as error:

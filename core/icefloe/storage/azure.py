@@ -15,9 +15,11 @@ from azure.core.exceptions import (
 )
 
 from icefloe.errors import IcefloeError, InvalidInputError, NotFoundError, StorageError
+from icefloe.storage.deadline import advance
 from icefloe.storage.driver import Condition, Head, Require
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
+from icefloe.storage.options import check_options, names_of
 from icefloe.storage.protocol import Object, ObjectInfo, Version
 from icefloe.storage.retry import RETRYABLE
 from icefloe.storage.runners import IoLoop
@@ -30,11 +32,39 @@ if TYPE_CHECKING:
 _ONCE = {"retry_total": 0}
 
 
+class _Counted:
+    """A body that tells the deadline what has come; the client hands over whole objects only."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def read(self, size: int = -1) -> bytes:
+        part: bytes = await self._stream.read(size)
+        advance(len(part))
+        return part
+
+
+def _count(response: Any) -> None:
+    found = response.http_response
+    inner: Any = getattr(found, "_internal_response", None) or getattr(
+        found, "internal_response", None
+    )
+    if hasattr(inner, "content"):
+        inner.content = _Counted(inner.content)
+
+
+READING: dict[str, Any] = {**_ONCE, "raw_response_hook": _count}
+
+
 class AzureDriver:
     delete_batch = 1
 
     def __init__(self, settings: Settings) -> None:
         options = settings.resolve()
+        check_options(options, names_of(AzureBlobFileSystem.__init__), settings.url)
         container, _, prefix = settings.url.partition("://")[2].partition("/")
         # abfss://container@account.dfs.core.windows.net/...
         container, _, host = container.partition("@")
@@ -58,7 +88,7 @@ class AzureDriver:
         with self._translated(key):
             try:
                 async with self._blob(key) as blob:
-                    stream = await blob.download_blob(**condition, **_ONCE)
+                    stream = await blob.download_blob(**condition, **READING)
                     data = await stream.readall()
             except HttpResponseError as error:
                 if error.status_code == 304:
@@ -70,14 +100,14 @@ class AzureDriver:
     async def read_bytes(self, key: str) -> bytes:
         with self._translated(key):
             async with self._blob(key) as blob:
-                data: bytes = await (await blob.download_blob(**_ONCE)).readall()
+                data: bytes = await (await blob.download_blob(**READING)).readall()
         return data
 
     async def read_range(self, key: str, start: int, length: int) -> bytes:
         with self._translated(key):
             try:
                 async with self._blob(key) as blob:
-                    stream = await blob.download_blob(offset=start, length=length, **_ONCE)
+                    stream = await blob.download_blob(offset=start, length=length, **READING)
                     data: bytes = await stream.readall()
             except HttpResponseError as error:
                 if error.status_code == 416:
@@ -161,7 +191,8 @@ class AzureDriver:
     def _translated(self, key: str, *, conditional: bool = False) -> Iterator[None]:
         try:
             yield
-        except (AzureError, OSError) as error:
+        # ValueError: of the client, about an answer that is none.
+        except (AzureError, OSError, ValueError) as error:
             raise self._translate(key, error, conditional) from self._failures.without_secrets(
                 error
             )
@@ -179,6 +210,8 @@ class AzureDriver:
             # The request was not sent; ServiceResponseError is the one without an answer.
             case ServiceRequestError():
                 return self._failures.unreachable(key, error)
+            case ValueError():
+                return self._failures.other(key, error)
             case _:
                 return self._failures.transport(key, error)
 

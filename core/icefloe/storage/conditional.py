@@ -13,6 +13,7 @@ find their change in place.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from icefloe.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from icefloe.storage.deadline import Deadline
 from icefloe.storage.driver import Condition, Driver, RemoteDriver, Require
 from icefloe.storage.protocol import Version
 from icefloe.storage.retry import AMBIGUOUS, Retries
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 WRITE_ID = "icechunkwriteid"
 """Name of the metadata entry; the official clients write and compare the same one."""
+
+
+_SENDING = 3 / 4
+"""Of the deadline; the rest is left to look whether the write landed."""
 
 
 class _Elsewhere(Enum):
@@ -57,7 +63,7 @@ async def write_if(
 
 
 class _Attempt:
-    """One logical write: any number of requests under one id."""
+    """One logical write: any number of requests under one id, and one deadline."""
 
     def __init__(
         self,
@@ -76,10 +82,12 @@ class _Attempt:
         self._id = uuid.uuid4().hex
         self._metadata = {**metadata, WRITE_ID: self._id}
         self._in_doubt = False
+        self._deadline = Deadline(retries.deadline, sends=len(data))
 
     async def settle(self) -> Version:
+        until = self._deadline.sooner(_SENDING)
         try:
-            return await self._retries.run(self._send)
+            return await self._retries.run(self._send, what=repr(self._key), until=until)
         except ConflictError as tripped:
             return await self._explain(tripped)
         except StorageError as failed:
@@ -93,12 +101,15 @@ class _Attempt:
         except StorageError as error:
             self._in_doubt = self._in_doubt or error.kind in AMBIGUOUS
             raise
+        except asyncio.CancelledError:
+            self._in_doubt = True
+            raise
 
     async def _explain(self, failure: IcefloeError) -> Version:
         """Our version if the write landed after all; else raise what is known."""
         tripped = isinstance(failure, ConflictError)
         try:
-            found = await self._retries.run(self._look)
+            found = await self._retries.run(self._look, what=repr(self._key), until=self._deadline)
         except StorageError as error:
             if tripped or self._in_doubt:
                 text = (

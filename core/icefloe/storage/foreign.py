@@ -1,4 +1,4 @@
-"""Any other URL that fsspec reads (https, zip, github, chained ones): read-only.
+"""Any other URL that fsspec reads (zip, github, sftp, chained ones): read-only.
 
 Nothing is known of what these stores promise, and a commit needs promises.
 """
@@ -6,37 +6,43 @@ Nothing is known of what these stores promise, and a commit needs promises.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 from fsspec.core import url_to_fs
 
-from icefloe.errors import IcefloeError, InvalidInputError, ReadOnlyError
+from icefloe.errors import IcefloeError, InvalidInputError
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
 from icefloe.storage.protocol import Object, ObjectInfo, Version
+from icefloe.storage.read_only import ReadOnlyDriver
 from icefloe.storage.runners import Threads
 from icefloe.storage.settings import Settings, secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from icefloe.storage.driver import Condition
+    from collections.abc import Callable, Mapping
 
 _PAGE = 1000
 _MODIFIED_NAMES = ("mtime", "modified", "LastModified", "last_modified", "created")
 
 
-class ForeignDriver:
-    delete_batch = 1
+REFUSAL = (
+    "fsspec reads this scheme, but nothing is known of conditional writes there, "
+    "so it is read-only. Write to file://, s3://, gs:// or az://"
+)
+
+
+class ForeignDriver(ReadOnlyDriver):
+    refusal = REFUSAL
 
     def __init__(self, settings: Settings) -> None:
+        super().__init__(settings.url)
         options = settings.resolve()
         self._failures = Failures(settings.url, secrets(options))
-        self._url = settings.url
         try:
             self._fs, root = url_to_fs(settings.url, **options, skip_instance_cache=True)
-        except (ImportError, ValueError, OSError) as error:
+        # TypeError: of an option that the file system does not have.
+        except (ImportError, ValueError, TypeError, OSError) as error:
             shown = self._failures.other("", error)
             raise InvalidInputError(
                 f"fsspec cannot open {settings.url}: {shown}", kind="invalid-url"
@@ -57,20 +63,6 @@ class ForeignDriver:
         data: bytes = self._ask(key, self._fs.cat_file, path, start=start, end=start + length)
         # A web server may ignore the range.
         return data[start : start + length] if len(data) > length else data
-
-    async def write(
-        self, key: str, data: bytes, *, condition: Condition, metadata: Mapping[str, str]
-    ) -> Version:
-        self._refuse(key)
-
-    async def copy(self, source: str, target: str, *, expected: Version | None) -> None:
-        self._refuse(target)
-
-    async def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
-        self._refuse(keys[0])
-
-    def _refuse(self, key: str) -> NoReturn:
-        raise ReadOnlyError(f"{key!r} in {self._url}: {REFUSAL}", kind="read-only-storage")
 
     def pages(self, prefix: str, start_after: str | None) -> _ForeignPages:
         return _ForeignPages(self, prefix, start_after or "")
@@ -144,10 +136,5 @@ def _modified(details: Mapping[str, Any]) -> datetime:
     # Unknown must not look old: garbage collection deletes what is old.
     return datetime.now(UTC)
 
-
-REFUSAL = (
-    "fsspec reads this scheme, but nothing is known of conditional writes there, "
-    "so it is read-only. Write to file://, s3://, gs:// or az://"
-)
 
 BACKEND = Backend(ForeignDriver, Threads(), refuses_writes=REFUSAL)

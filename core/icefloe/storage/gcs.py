@@ -18,9 +18,11 @@ from google.auth.exceptions import GoogleAuthError, TransportError
 from yarl import URL
 
 from icefloe.errors import NotFoundError, StorageError
+from icefloe.storage.bodies import PART, collect, timeouts
 from icefloe.storage.driver import Condition, Head, Require
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
+from icefloe.storage.options import check_options, names_of
 from icefloe.storage.protocol import Object, ObjectInfo, Version
 from icefloe.storage.retry import RETRYABLE
 from icefloe.storage.runners import IoLoop
@@ -29,6 +31,7 @@ from icefloe.storage.settings import Settings, secrets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from aiohttp import ClientResponse
     from multidict import CIMultiDictProxy
 
 type _Answer = tuple[int, CIMultiDictProxy[str], bytes]
@@ -41,10 +44,12 @@ class GcsDriver:
 
     def __init__(self, settings: Settings) -> None:
         options = settings.resolve()
+        check_options(options, names_of(GCSFileSystem.__init__), settings.url)
         bucket, _, prefix = settings.url.partition("://")[2].partition("/")
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._failures = Failures(settings.url, secrets(options))
+        self._deadline = settings.retries.deadline
         self._fs = GCSFileSystem(**options, skip_instance_cache=True, use_listings_cache=False)
 
     async def read(self, key: str, *, known: Version | None) -> Object | None:
@@ -62,12 +67,12 @@ class GcsDriver:
         return data
 
     async def read_range(self, key: str, start: int, length: int) -> bytes:
-        wanted = {"Range": f"bytes={start}-{start + length - 1}"}
-        status, _, data = await self._request("GET", key, {"alt": "media"}, headers=wanted)
+        part = start, length
+        status, _, data = await self._request("GET", key, {"alt": "media"}, part=part)
         if status == 416:
             return b""
         self._check(key, status, data)
-        return data[start : start + length] if len(data) > length else data
+        return data
 
     async def write(
         self, key: str, data: bytes, *, condition: Condition, metadata: Mapping[str, str]
@@ -173,10 +178,10 @@ class GcsDriver:
         key: str,
         query: Mapping[str, str] = _NO_QUERY,
         *,
-        headers: Mapping[str, str] | None = None,
+        part: tuple[int, int] | None = None,
     ) -> _Answer:
         url = f"{self._objects}/{self._name(key)}"
-        return await self._send(method, url, key, query, headers=headers)
+        return await self._send(method, url, key, query, part=part)
 
     async def _send(
         self,
@@ -187,7 +192,12 @@ class GcsDriver:
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        part: tuple[int, int] | None = None,
     ) -> _Answer:
+        """Status, headers and body; of a `part` (start and length) no more, whatever comes."""
+        if part is not None:
+            start, length = part
+            headers = {**(headers or {}), "Range": f"bytes={start}-{start + length - 1}"}
         # Not through gcsfs's own call: it retries by itself, and hides the status.
         fs: Any = self._fs
         with self._translated(key):
@@ -198,9 +208,9 @@ class GcsDriver:
                 params=fs._get_params(query),
                 headers=fs._get_headers(headers),
                 data=body,
-                timeout=fs.requests_timeout,
+                timeout=fs.requests_timeout or timeouts(self._deadline, sends=body is not None),
             ) as response:
-                return response.status, response.headers, await response.read()
+                return response.status, response.headers, await _body(response, part)
 
     def _check(self, key: str, status: int, answer: bytes, *, conditional: bool = False) -> None:
         if status >= 300:
@@ -237,6 +247,20 @@ class _GcsPages:
         self._finished = token is None
         self._place["pageToken"] = token or ""
         return [info for info in page if info.key != self._start_after]
+
+
+async def _body(response: ClientResponse, part: tuple[int, int] | None) -> bytes:
+    parts = response.content.iter_chunked(PART)
+    if part is None or response.status not in (200, 206):
+        return await collect(parts)
+    start, length = part
+    if response.status == 200:
+        # Some servers send the whole object, whatever the range.
+        return await collect(parts, skip=start, limit=length)
+    announced = response.content_length
+    # What is announced and fits is read to its end, so that the connection can serve again.
+    fits = announced is not None and announced <= length
+    return await collect(parts, limit=None if fits else length)
 
 
 def _info(key: str, resource: Mapping[str, Any]) -> ObjectInfo:

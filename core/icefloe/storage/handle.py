@@ -21,9 +21,10 @@ from icefloe.storage.protocol import (
     Page,
     Version,
 )
+from icefloe.storage.runners import Slots
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from icefloe.storage.protocol import MetadataOf
     from icefloe.storage.runners import Runner
@@ -53,6 +54,7 @@ class ObjectStorage:
         self._backend = backend
         self._runner = backend.runner
         self._drivers: dict[int, Driver] = {}
+        self._slots = Slots(settings.concurrency)
 
     @property
     def url(self) -> str:
@@ -61,6 +63,12 @@ class ObjectStorage:
     @property
     def read_only(self) -> bool:
         return self._settings.read_only or self._backend.refuses_writes is not None
+
+    def require_writable(self) -> None:
+        if reason := self._backend.refuses_writes:
+            raise ReadOnlyError(f"{self.url}: {reason}", kind="read-only-storage")
+        if self._settings.read_only:
+            raise ReadOnlyError(f"{self.url} was opened read-only", kind="read-only-storage")
 
     @property
     def unsafe_allow_no_preconditions(self) -> bool:
@@ -144,14 +152,14 @@ class ObjectStorage:
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Page]:
         pages = self._driver().pages(check_prefix(prefix), start_after)
-        while (page := self._runner.run(self._next(pages))) is not None:
+        while (page := self._runner.run(self._next(pages, prefix))) is not None:
             yield page
 
     async def list_async(
         self, prefix: str = "", *, start_after: str | None = None
     ) -> AsyncIterator[Page]:
         pages = self._driver().pages(check_prefix(prefix), start_after)
-        while (page := await self._runner.run_async(self._next(pages))) is not None:
+        while (page := await self._runner.run_async(self._next(pages, prefix))) is not None:
             yield page
 
     def info(self, key: str) -> ObjectInfo:
@@ -184,22 +192,28 @@ class ObjectStorage:
         # first request.
         return found or self._drivers.setdefault(pid, self._backend.connect(self._settings))
 
+    async def _try[T](self, key: str, request: Callable[[], Awaitable[T]], *, sends: int = 0) -> T:
+        async with self._slots.taken(self._runner):
+            return await self._settings.retries.run(
+                request,
+                what=f"{key!r} in {self.url}",
+                sends=sends,
+                suspends=self._runner.suspends,
+            )
+
     def _driver_for_write(self) -> Driver:
-        if reason := self._backend.refuses_writes:
-            raise ReadOnlyError(f"{self.url}: {reason}", kind="read-only-storage")
-        if self._settings.read_only:
-            raise ReadOnlyError(f"{self.url} was opened read-only", kind="read-only-storage")
+        self.require_writable()
         return self._driver()
 
     async def _get(self, key: str, known: Version | None) -> Object | None:
         check_key(key)
         driver = self._driver()
-        return await self._settings.retries.run(lambda: driver.read(key, known=known))
+        return await self._try(key, lambda: driver.read(key, known=known))
 
     async def _get_bytes(self, key: str) -> bytes:
         check_key(key)
         driver = self._driver()
-        return await self._settings.retries.run(lambda: driver.read_bytes(key))
+        return await self._try(key, lambda: driver.read_bytes(key))
 
     async def _get_range(self, wanted: ObjectRange) -> bytes:
         key, start, length = wanted
@@ -209,7 +223,7 @@ class ObjectStorage:
         if length == 0:
             return b""
         driver = self._driver()
-        data = await self._settings.retries.run(lambda: driver.read_range(key, start, length))
+        data = await self._try(key, lambda: driver.read_range(key, start, length))
         if len(data) != length:
             raise StorageError(
                 f"{key!r} in {self.url}: bytes {start} to {start + length} were asked for, "
@@ -227,8 +241,10 @@ class ObjectStorage:
     async def _put(self, key: str, data: bytes, metadata: Mapping[str, str]) -> Version:
         check_key(key)
         driver = self._driver_for_write()
-        return await self._settings.retries.run(
-            lambda: driver.write(key, data, condition=Require.ANYTHING, metadata=metadata)
+        return await self._try(
+            key,
+            lambda: driver.write(key, data, condition=Require.ANYTHING, metadata=metadata),
+            sends=len(data),
         )
 
     async def _put_many(self, items: Sequence[tuple[str, bytes]], metadata: MetadataOf) -> None:
@@ -242,23 +258,24 @@ class ObjectStorage:
     ) -> Version:
         check_key(key)
         driver = self._driver_for_write()
-        return await write_if(
-            driver, self._settings.retries, key, data, expected=expected, metadata=metadata
-        )
+        async with self._slots.taken(self._runner):
+            return await write_if(
+                driver, self._settings.retries, key, data, expected=expected, metadata=metadata
+            )
 
     async def _copy(self, source: str, target: str, expected: Version | None) -> None:
         check_key(source)
         check_key(target)
         driver = self._driver_for_write()
-        await self._settings.retries.run(lambda: driver.copy(source, target, expected=expected))
+        await self._try(source, lambda: driver.copy(source, target, expected=expected))
 
-    async def _next(self, pages: Pages) -> Page | None:
-        return await self._settings.retries.run(pages.next)
+    async def _next(self, pages: Pages, prefix: str) -> Page | None:
+        return await self._try(prefix, pages.next)
 
     async def _info(self, key: str) -> ObjectInfo:
         check_key(key)
         driver = self._driver()
-        return await self._settings.retries.run(lambda: driver.info(key))
+        return await self._try(key, lambda: driver.info(key))
 
     async def _exists(self, key: str) -> bool:
         try:
@@ -275,7 +292,7 @@ class ObjectStorage:
         batches = [*batched(unique, driver.delete_batch)]
 
         async def delete(batch: Sequence[str]) -> Mapping[str, str]:
-            return await self._settings.retries.run(lambda: driver.delete(batch))
+            return await self._try(batch[0], lambda: driver.delete(batch))
 
         failures: dict[str, str] = {}
         for failed in await self._runner.map(delete, batches, limit=self._settings.concurrency):

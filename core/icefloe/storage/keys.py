@@ -30,8 +30,11 @@ def check_prefix(prefix: str) -> str:
 
 
 def _is_relative(text: str) -> bool:
-    if not isinstance(text, str) or "\0" in text:
-        return False
+    return isinstance(text, str) and "\0" not in text and is_unicode(text)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether it has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

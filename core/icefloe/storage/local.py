@@ -274,6 +274,9 @@ _set = object.__setattr__
 
 
 def connect(settings: Settings) -> LocalDriver:
+    root = settings.url.removeprefix("file://")
+    if os.path.isfile(root):
+        raise InvalidInputError(f"{root} is a file: a repository is a folder", kind="invalid-url")
     return LocalDriver(settings.url.removeprefix("file://"), settings.url)
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from icefloe.errors import InvalidInputError
 from icefloe.storage import local, memory
 from icefloe.storage.handle import Backend, ObjectStorage
-from icefloe.storage.retry import Retries
-from icefloe.storage.settings import Credentials, Settings
+from icefloe.storage.keys import is_unicode
+from icefloe.storage.settings import Credentials, Settings, with_deadline
+from icefloe.storage.urls import refuse_credentials, refuse_in_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from icefloe.storage.protocol import Storage
+    from icefloe.storage.retry import Retries
 
 # Scheme to its module (and extra) and to the one spelling that URLs are shown in.
 _CLOUDS = {
@@ -27,6 +29,9 @@ _CLOUDS = {
     "abfs": ("azure", "az"),
     "abfss": ("azure", "az"),
 }
+
+
+_WEB = frozenset({"http", "https"})
 
 
 def open_storage(
@@ -43,14 +48,14 @@ def open_storage(
 
     Args:
         url: a path, or `file://`, `memory://`, `s3://`, `gs://`, `az://` or any URL that fsspec
-            reads; the last
-            kind is read-only. A storage is returned as it is.
-        storage_options: what the scheme's fsspec file system takes (`key`, `endpoint_url`, ...).
+            reads; the last kind is read-only. A storage is returned as it is.
+        storage_options: what the scheme's fsspec file system takes (`key`, `endpoint_url`, ...);
+            and `deadline`, which goes over that of `retries`.
         credentials: called for secret options whenever a connection is made. Secrets are left out
             of pickles;
             an importable function goes along by name, and is called again where the pickle lands.
         read_only: refuse writes.
-        retries: for throttling and broken connections.
+        retries: for throttling and broken connections, and how long an operation may take.
         concurrency: how many requests one call may have under way.
         unsafe_allow_no_preconditions: accept a store that ignores preconditions, and may so lose
             commits.
@@ -60,20 +65,28 @@ def open_storage(
             missing.
     """
     if not isinstance(url, str | os.PathLike):
+        if not callable(getattr(url, "put_if", None)):
+            raise InvalidInputError(
+                f"{url!r} is no place: pass a URL or a path as str, a pathlib.Path, or a storage",
+                kind="invalid-url",
+            )
         if storage_options or credentials:
             raise InvalidInputError(f"{url!r} is open already and takes no options")
         return url
-    shown, backend = _find(os.fspath(url))
-    options = dict(storage_options or {})
-    _check_endpoint(options)
-    if concurrency < 1:
-        raise InvalidInputError(f"concurrency must be at least 1, not {concurrency}")
+    place = os.fspath(url)
+    if not isinstance(place, str) or not is_unicode(place):
+        raise InvalidInputError(f"not Unicode text: {place!a}", kind="invalid-url")
+    shown, backend = _find(place)
+    options, retries = with_deadline(storage_options, retries)
+    refuse_in_options(options)
+    if not isinstance(concurrency, int) or concurrency < 1:
+        raise InvalidInputError(f"concurrency must be an int and at least 1, not {concurrency!r}")
     settings = Settings(
         url=shown,
         options=options,
         credentials=credentials,
         read_only=read_only,
-        retries=retries or Retries(),
+        retries=retries,
         concurrency=concurrency,
         unsafe_allow_no_preconditions=unsafe_allow_no_preconditions,
     )
@@ -87,6 +100,7 @@ def open_storage(
 def _find(url: str) -> tuple[str, Backend]:
     """The URL in its one spelling, and the backend of its scheme."""
     scheme, separator, place = url.partition("://")
+    refuse_credentials(url)
     if "::" in url:
         return url, _load("foreign", "", "a chained URL")
     if not separator or scheme in {"file", "local"}:
@@ -99,14 +113,15 @@ def _find(url: str) -> tuple[str, Backend]:
         raise InvalidInputError(f"not a storage URL: {url!r}", kind="invalid-url")
     if scheme == "memory":
         return f"memory://{place}", memory.BACKEND
+    return _find_remote(scheme, place)
+
+
+def _find_remote(scheme: str, place: str) -> tuple[str, Backend]:
     if scheme in _CLOUDS:
-        # `abfss://container@account` has a name before its host; a key may have a question mark.
-        if urlsplit(url).password is not None:
-            raise _credentials_in(url)
         module, shown = _CLOUDS[scheme]
         return f"{shown}://{place}", _load(module, module, f"{scheme}://")
-    _refuse_credentials(url)
-    return url.rstrip("/"), _load("foreign", "", f"{scheme}://")
+    module, extra = ("http", "s3") if scheme in _WEB else ("foreign", "")
+    return f"{scheme}://{place}", _load(module, extra, f"{scheme}://")
 
 
 def _load(module: str, extra: str, scheme: str) -> Backend:
@@ -119,25 +134,3 @@ def _load(module: str, extra: str, scheme: str) -> Backend:
             kind="missing-dependency",
         ) from error
     return backend
-
-
-def _check_endpoint(options: Mapping[str, Any]) -> None:
-    nested = options.get("client_kwargs")
-    for source in (options, nested if isinstance(nested, Mapping) else {}):
-        if isinstance(endpoint := source.get("endpoint_url"), str):
-            _refuse_credentials(endpoint)
-
-
-def _refuse_credentials(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.username is not None or parts.query:
-        raise _credentials_in(url)
-
-
-def _credentials_in(url: str) -> InvalidInputError:
-    # The URL is shown in messages and travels in pickles. It is not repeated here for the same
-    # reason.
-    return InvalidInputError(
-        f"no credentials in the URL of {urlsplit(url).hostname}, please: use storage_options",
-        kind="invalid-url",
-    )

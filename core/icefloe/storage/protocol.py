@@ -83,6 +83,10 @@ class Storage(Protocol):
     @property
     def read_only(self) -> bool: ...
 
+    def require_writable(self) -> None:
+        """Raises ReadOnlyError, which says why, if this handle takes no writes."""
+        ...
+
     @property
     def unsafe_allow_no_preconditions(self) -> bool:
         """Whether the user accepted a store that may lose commits."""

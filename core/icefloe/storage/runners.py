@@ -8,8 +8,10 @@ need no loop at all.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fsspec.asyn import get_loop
@@ -18,9 +20,13 @@ from icefloe.errors import InternalError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
+    from contextlib import AbstractAsyncContextManager
 
 
 class Runner(Protocol):
+    suspends: bool
+    """Whether coroutines may wait here for sockets and timers, and so be cut short."""
+
     def run[T](self, work: Coroutine[Any, Any, T]) -> T:
         """Block until `work` is done."""
         ...
@@ -38,6 +44,8 @@ class Runner(Protocol):
 
 class IoLoop:
     """For drivers that await sockets."""
+
+    suspends = True
 
     def run[T](self, work: Coroutine[Any, Any, T]) -> T:
         loop = get_loop()
@@ -80,8 +88,24 @@ class IoLoop:
         return [results[index] for index in range(len(items))]
 
 
+class Slots:
+    """At most so many requests under way; whoever waits for a turn is not late yet."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._by_process: dict[int, asyncio.Semaphore] = {}
+
+    def taken(self, runner: Runner) -> AbstractAsyncContextManager[object]:
+        if not runner.suspends:
+            return nullcontext()
+        # A child that was forked has a loop of its own.
+        return self._by_process.setdefault(os.getpid(), asyncio.Semaphore(self._limit))
+
+
 class Threads:
     """For drivers that block, on files: fsyncs and cold reads overlap."""
+
+    suspends = False
 
     def run[T](self, work: Coroutine[Any, Any, T]) -> T:
         return _complete(work)
@@ -115,6 +139,8 @@ class Threads:
 
 class Inline:
     """For drivers that neither wait nor block: those in memory."""
+
+    suspends = False
 
     def run[T](self, work: Coroutine[Any, Any, T]) -> T:
         return _complete(work)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import s3fs
+from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession
 from aiohttp import ClientConnectorError
 from aiohttp import ClientError as HttpError
 from botocore.exceptions import (
@@ -21,9 +23,11 @@ from botocore.exceptions import (
 )
 
 from icefloe.errors import IcefloeError, UnsafeStorageError
+from icefloe.storage.bodies import PART, collect
 from icefloe.storage.driver import Condition, Head, Require
 from icefloe.storage.failures import Failures
 from icefloe.storage.handle import Backend
+from icefloe.storage.options import check_options, names_of
 from icefloe.storage.protocol import Object, ObjectInfo, Version
 from icefloe.storage.runners import IoLoop
 from icefloe.storage.settings import Settings, secrets
@@ -32,11 +36,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
+_OPTIONS = names_of(s3fs.S3FileSystem.__init__, AioSession.__init__)
+_NESTED = {
+    "client_kwargs": names_of(AioSession._create_client),
+    "config_kwargs": names_of(AioConfig.__init__) | set(AioConfig.OPTION_DEFAULTS),
+}
+
+
 class S3Driver:
     delete_batch = 1000
 
     def __init__(self, settings: Settings) -> None:
         options = settings.resolve()
+        check_options(options, _OPTIONS, settings.url, _NESTED)
         bucket, _, prefix = settings.url.partition("://")[2].partition("/")
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
@@ -80,9 +92,7 @@ class S3Driver:
                 if _status(error) == 416:
                     return b""
                 raise
-            data = await _read_body(response)
-        # Some servers send the whole object, whatever the range.
-        return data[start : start + length] if len(data) > length else data
+            return await read_part(response, start, length)
 
     async def write(
         self, key: str, data: bytes, *, condition: Condition, metadata: Mapping[str, str]
@@ -228,8 +238,19 @@ def _status(error: BaseException) -> int | None:
 
 async def _read_body(response: Mapping[str, Any]) -> bytes:
     async with response["Body"] as body:
-        data: bytes = await body.read()
-    return data
+        return await collect(body.iter_chunks(PART))
+
+
+async def read_part(response: Mapping[str, Any], start: int, length: int) -> bytes:
+    """The range that was asked for; no more is read, whatever the server sends."""
+    # Some servers send the whole object, whatever the range.
+    whole = "ContentRange" not in response
+    async with response["Body"] as body:
+        skip = start if whole else 0
+        # What is announced and fits is read to its end, so that the connection can serve again.
+        fits = not whole and (response.get("ContentLength") or length + 1) <= length
+        limit = None if fits else length
+        return await collect(body.iter_chunks(PART), skip=skip, limit=limit)
 
 
 def _version(response: Mapping[str, Any]) -> Version:

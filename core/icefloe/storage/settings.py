@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from icefloe.errors import InvalidInputError
+from icefloe.storage.deadline import check_deadline
 from icefloe.storage.retry import Retries
 
 type Credentials = Callable[[], Mapping[str, Any]]
 """Gives secret storage options whenever a connection is made; pickled by its import path."""
+
+DEADLINE = "deadline"
 
 # Allow-lists: an option that nobody has judged is treated as a secret.
 _PUBLIC = frozenset(
@@ -75,6 +78,22 @@ class Settings:
                 kind="credentials-not-importable",
             )
         return replace(self, options=public(self.options))
+
+
+def with_deadline(
+    options: Mapping[str, Any] | None, retries: Retries | None
+) -> tuple[dict[str, Any], Retries]:
+    """The options for the file system, and the retries with the one option that is ours."""
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidInputError(
+            f"storage_options is a {type(options).__name__}: pass a mapping of options to values"
+        )
+    if retries is not None and not isinstance(retries, Retries):
+        raise InvalidInputError(f"retries={retries!r}: pass icefloe.Retries(attempts=...)")
+    rest = dict(options or {})
+    found = retries or Retries()
+    deadline = rest.pop(DEADLINE, None)
+    return rest, found if deadline is None else replace(found, deadline=check_deadline(deadline))
 
 
 def public(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from azure.core import MatchConditions
 
 from icefloe.config import ObjectStoreConfig
-from icefloe.storage.azure import AzureDriver
+from icefloe.storage.azure import READING, AzureDriver
 from icefloe.storage.runners import IoLoop
 from icefloe.virtual.checksum import bare
 from icefloe.virtual.source import Kind, rooted, with_options
@@ -22,7 +22,7 @@ _ACCOUNT = ("account", "account_name", "azure_storage_account_name")
 
 class AzureSource(AzureDriver):
     async def fetch(self, key: str, start: int, length: int, checksum: Checksum) -> bytes:
-        condition: dict[str, Any] = {"retry_total": 0}
+        condition: dict[str, Any] = dict(READING)
         if checksum.etag is not None:
             condition["etag"] = f'"{bare(checksum.etag)}"'
             condition["match_condition"] = MatchConditions.IfNotModified

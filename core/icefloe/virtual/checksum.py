@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from icefloe.errors import StorageError
@@ -34,11 +35,17 @@ class Checksum:
             if modified is None:
                 raise _unknown("time of last change")
             if modified > self.modified:
-                raise _changed(f"it was modified at {modified}, after {self.modified}")
+                raise _changed(
+                    f"it was modified at {_time(modified)}, after {_time(self.modified)}"
+                )
 
 
 def bare(etag: str) -> str:
     return etag.removeprefix("W/").strip('"')
+
+
+def _time(since: float) -> str:
+    return datetime.fromtimestamp(since, UTC).isoformat(sep=" ", timespec="seconds")
 
 
 def seconds(date: str | None) -> float | None:

@@ -18,8 +18,8 @@ from icefloe.errors import (
     NotFoundError,
     StorageError,
 )
-from icefloe.storage.retry import Retries
-from icefloe.storage.settings import Settings
+from icefloe.storage.runners import Slots
+from icefloe.storage.settings import Settings, with_deadline
 from icefloe.virtual.checksum import MODIFIED, Checksum
 from icefloe.virtual.containers import Containers
 from icefloe.virtual.locations import normalize, object_key
@@ -29,6 +29,7 @@ from icefloe.virtual.source import Source, kind_of
 if TYPE_CHECKING:
     from icefloe.config import VirtualChunkContainer
     from icefloe.format.chunk_refs import VirtualRef
+    from icefloe.storage.retry import Retries
 
 type Grant = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 """Storage options of the container's kind of store, a function that gives them, or nothing."""
@@ -61,17 +62,11 @@ class VirtualReader:
         self._containers = {each.url_prefix: each for each in (containers or {}).values()}
         self.containers = Containers(self._containers)
         self._grants = {
-            key: Settings(
-                url=key,
-                options=dict(grant) if isinstance(grant, Mapping) else {},
-                credentials=grant if callable(grant) else None,
-                read_only=True,
-                retries=retries or Retries(),
-                concurrency=concurrency,
-            )
+            key: _granted(key, grant, retries, concurrency)
             for key, grant in (authorized or {}).items()
         }
         self._sources: dict[tuple[int, str], Source] = {}
+        self._slots = Slots(concurrency)
 
     def __reduce__(self) -> tuple[Any, ...]:
         grants = {key: settings.shareable() for key, settings in self._grants.items()}
@@ -140,9 +135,14 @@ class VirtualReader:
         async def fetch(request: Request) -> bytes:
             place = request.place
             try:
-                data = await settings.retries.run(
-                    lambda: source.fetch(place.key, request.start, request.length, place.checksum)
-                )
+                async with self._slots.taken(runner):
+                    data = await settings.retries.run(
+                        lambda: source.fetch(
+                            place.key, request.start, request.length, place.checksum
+                        ),
+                        what="its store",
+                        suspends=runner.suspends,
+                    )
             except (ConflictError, NotFoundError, StorageError) as error:
                 raise _located(error, place.location) from error
             if len(data) < request.length:
@@ -159,6 +159,18 @@ class VirtualReader:
         found = self._sources.get(key)
         connect = kind_of(container).connect
         return found or self._sources.setdefault(key, connect(container, settings))
+
+
+def _granted(key: str, grant: Grant, retries: Retries | None, concurrency: int) -> Settings:
+    options, retries = with_deadline(grant if isinstance(grant, Mapping) else None, retries)
+    return Settings(
+        url=key,
+        options=options,
+        credentials=grant if callable(grant) else None,
+        read_only=True,
+        retries=retries,
+        concurrency=concurrency,
+    )
 
 
 def _normal(location: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from icefloe.config import ObjectStoreConfig, S3Options
 from icefloe.errors import InternalError, InvalidInputError
 from icefloe.storage.runners import IoLoop
-from icefloe.storage.s3 import S3Driver
+from icefloe.storage.s3 import S3Driver, read_part
 from icefloe.virtual.source import Kind, rooted, with_options
 
 if TYPE_CHECKING:
@@ -24,14 +24,12 @@ class S3Source(S3Driver):
         wanted = f"bytes={start}-{start + length - 1}"
         with self._translated(key):
             response = await self._call("get_object", key, Range=wanted, **condition)
-            async with response["Body"] as body:
+            async with response["Body"]:
                 # Not every server heeds the condition, but these are the headers of these bytes.
                 checksum.verify(
                     etag=response.get("ETag"), modified=response["LastModified"].timestamp()
                 )
-                data: bytes = await body.read()
-        # Some servers send the whole object, whatever the range.
-        return data[start : start + length] if len(data) > length else data
+                return await read_part(response, start, length)
 
 
 def _connect(container: VirtualChunkContainer, settings: Settings) -> S3Source:

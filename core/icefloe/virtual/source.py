@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from icefloe.config import ObjectStoreConfig
 from icefloe.errors import InvalidInputError
+from icefloe.storage.urls import refuse_credentials
 
 if TYPE_CHECKING:
     from icefloe.config import VirtualChunkContainer
@@ -73,6 +74,8 @@ def kind_of(container: VirtualChunkContainer) -> Kind:
 
 def rooted(settings: Settings, container: VirtualChunkContainer, scheme: str) -> Settings:
     """The settings for the container's whole bucket: keys of locations count from there."""
+    # Another client may have written it: what is connected to is shown in messages.
+    refuse_credentials(container.url_prefix)
     bucket = container.url_prefix.partition("://")[2].partition("/")[0]
     return replace(settings, url=f"{scheme}://{bucket}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from icefloe.errors import InvalidInputError
@@ -35,6 +36,13 @@ class VirtualChunkSpec:
         Raises:
             InvalidInputError: a value is out of range, or the location is no URL we can read.
         """
+        numbers = isinstance(self.offset, Integral) and isinstance(self.length, Integral)
+        if not isinstance(self.location, str) or not numbers:
+            raise InvalidInputError(
+                f"location={self.location!r}, offset={self.offset!r}, length={self.length!r}: "
+                "a location is a str, offset and length are ints",
+                kind="invalid-virtual-ref",
+            )
         if self.offset < 0:
             raise InvalidInputError(
                 f"{self.location!r}: the offset is {self.offset}", kind="invalid-virtual-ref"
