@@ -29,6 +29,14 @@ def open_s3(s3_server):
 
 
 @pytest.fixture
+def open_s3fs(open_s3):
+    """The same through s3fs, which serves what the plain requests do not."""
+    return lambda **arguments: open_s3(
+        **{**arguments, "options": {"engine": "s3fs", **(arguments.get("options") or {})}}
+    )
+
+
+@pytest.fixture
 def open_aws(aws_server):
     url = aws_server.root()
     return lambda **arguments: open_storage(url, aws_server.options, **arguments)
@@ -54,7 +62,7 @@ def open_azure(azure_connection, azure_container):
     return lambda **arguments: open_storage(url, options, **arguments)
 
 
-@pytest.fixture(params=["memory", "local", "s3", "aws", "gcs", "azure"])
+@pytest.fixture(params=["memory", "local", "s3", "s3fs", "aws", "gcs", "azure"])
 def opener(request):
     """Opens storages on one fresh root, on each backend in turn."""
     match request.param:

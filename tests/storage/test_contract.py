@@ -191,7 +191,7 @@ def test_a_copy_of_nothing_is_not_found(storage):
 
 
 def test_a_listing_is_in_key_order_and_takes_any_prefix(storage, backend):
-    if backend == "s3":
+    if backend in {"s3", "s3fs"}:
         pytest.skip("SeaweedFS orders by folder: a/b before a-b")
     names = ["a/b", "a-b", "a.b", "a", "ab/c", "a/b-c", "a/bc", "a0", "A", "b/x/y", "é/ü"]
     # A file system has either a file or a folder of one name.
@@ -207,7 +207,7 @@ def test_a_listing_is_in_key_order_and_takes_any_prefix(storage, backend):
 
 @pytest.mark.parametrize("after", ["a-b", "a/b", "a/b-c", "a/zzz", "a", "zzz"])
 def test_a_listing_can_start_after_any_key(storage, after, backend):
-    if backend == "s3":
+    if backend in {"s3", "s3fs"}:
         pytest.skip("SeaweedFS orders by folder: a/b before a-b")
     names = sorted(["a-b", "a/b", "a/b-c", "a/bc", "a0", "b/x/y"])
     storage.put_many([(name, b"x") for name in names])

@@ -1,12 +1,14 @@
 """An operation on a dead store ends by its deadline, and one that advances goes on."""
 
 import base64
+import gc
 import logging
 import math
 import pickle
 import re
 import socket
 import time
+import warnings
 
 import pytest
 
@@ -36,6 +38,15 @@ STORES = {
     ),
     "http": lambda port: (f"http://127.0.0.1:{port}/x", {}),
 }
+
+
+@pytest.fixture(autouse=True)
+def _collected():
+    # Azure's client leaves the connection of a request that was cut short to the collector.
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(params=STORES)
@@ -141,7 +152,7 @@ def test_an_upload_that_advances_is_not_cut_off(name):
 
 
 def test_what_waits_for_its_turn_is_not_late():
-    with talking(trickling(0.25, b"x" * 10, 1)) as server:
+    with talking(trickling(0.2, b"x" * 10, 1)) as server:
         url, options = STORES["s3"](server.port)
         storage = open_storage(url, options | {"deadline": DEADLINE}, concurrency=1)
         assert storage.get_many([f"a{i}" for i in range(4)]) == [b"x" * 10] * 4

@@ -33,7 +33,7 @@ def watched(open_s3, proxy):
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_write_above_the_multipart_threshold_keeps_its_condition(open_s3, exists):
     # From twice the block size on, s3fs's own writes are multipart and drop If-Match in silence.
-    storage = open_s3(options={"default_block_size": 5 * 2**20})
+    storage = open_s3(options={"default_block_size": 5 * 2**20, "engine": "s3fs"})
     large = b"x" * (12 * 2**20)
     stale = storage.put_if("repo", b"old", expected=None)
     version = storage.put_if("repo", large, expected=stale)
@@ -45,7 +45,7 @@ def test_a_write_above_the_multipart_threshold_keeps_its_condition(open_s3, exis
 
 def test_every_argument_is_one_that_botocore_knows(open_s3):
     """s3fs drops the others in silence: a condition misspelt would be no condition."""
-    storage = open_s3()
+    storage = open_s3(options={"engine": "s3fs"})
     fs = storage._driver()._fs
     calls = []
     call = fs._call_s3
@@ -76,7 +76,7 @@ def test_every_argument_is_one_that_botocore_knows(open_s3):
 
 
 def test_a_botocore_without_conditional_writes_is_refused(open_s3, direct):
-    storage = open_s3()
+    storage = open_s3(options={"engine": "s3fs"})
     model = SimpleNamespace(input_shape=SimpleNamespace(members={"Bucket": 0, "IfNoneMatch": 0}))
     old = SimpleNamespace(
         meta=SimpleNamespace(service_model=SimpleNamespace(operation_model=lambda name: model))

@@ -19,7 +19,7 @@ DEADLINE = "deadline"
 # Allow-lists: an option that nobody has judged is treated as a secret.
 _PUBLIC = frozenset(
     # s3fs
-    {"anon", "endpoint_url", "profile", "requester_pays", "use_ssl", "version_aware"}
+    {"engine", "anon", "endpoint_url", "profile", "requester_pays", "use_ssl", "version_aware"}
     # gcsfs
     | {"access", "default_location", "project", "requests_timeout"}
     # adlfs

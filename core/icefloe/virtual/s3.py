@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from icefloe.config import ObjectStoreConfig, S3Options
 from icefloe.errors import InternalError, InvalidInputError
 from icefloe.storage.runners import IoLoop
-from icefloe.storage.s3 import S3Driver, read_part
+from icefloe.storage.s3_fsspec import S3Driver, read_part
 from icefloe.virtual.source import Kind, rooted, with_options
 
 if TYPE_CHECKING:
