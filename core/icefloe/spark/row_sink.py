@@ -22,9 +22,18 @@ from pyspark.sql.datasource import (
 from icefloe.chunk_edits import common_rows, rows_in
 from icefloe.conflicts import ConflictDetector
 from icefloe.errors import InvalidInputError
-from icefloe.spark.options import names_in, open_repository, open_session, required
+from icefloe.spark.coordinates import labelled_axes
+from icefloe.spark.options import (
+    coordinates_in,
+    flag,
+    names_in,
+    open_repository,
+    open_session,
+    required,
+)
 from icefloe.spark.planning import plan_array
 from icefloe.spark.regions import base_refs, read_manifest, write_manifest
+from icefloe.spark.row_columns import check_target
 from icefloe.spark.row_writing import columns_of
 from icefloe.spark.rows import RowTarget, RowWriter, by_chunk, joined, locate
 from icefloe.spark.source import Source
@@ -35,6 +44,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa  # type: ignore[import-untyped]
     from numpy.typing import NDArray
+    from pyspark.sql.types import StructType
 
     from icefloe.repository import Repository
     from icefloe.session import Session
@@ -58,8 +68,12 @@ class WrittenRows(WriterCommitMessage):
     query_id: str | None
 
 
-def row_target(options: Options) -> RowTarget:
-    """Where rows go, on the branch's tip as it is now."""
+def row_target(options: Options, schema: StructType | None = None) -> RowTarget:
+    """Where rows go, on the branch's tip as it is now.
+
+    Raises:
+        InvalidInputError: the options, or the columns of the rows, do not fit the array.
+    """
     session = open_session({"branch": "main", **options})
     path = "/" + required(options, "array").strip("/")
     array = plan_array(session, path, None)
@@ -67,14 +81,17 @@ def row_target(options: Options) -> RowTarget:
     on_duplicate = options.get("on_duplicate", "error")
     if on_duplicate not in ("error", "any"):
         raise InvalidInputError(f"on_duplicate is 'error' or 'any', not {on_duplicate!r}")
-    return RowTarget(
+    target = RowTarget(
         Source.of(session.context, session.snapshot_id),
         replace(array, cells=(), carried=()),
         columns,
-        frozenset(names_in(options, "coordinates")),
+        labelled_axes(session, path, columns, coordinates_in(options)),
         options.get("value", "value"),
+        flag(options, "decode", True),
         cast("OnDuplicate", on_duplicate),
     )
+    check_target(target, schema)
+    return target
 
 
 def write_partition(target: RowTarget, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -164,9 +181,11 @@ class RowSink(DataSourceArrowWriter):
     """A batch write: one commit."""
 
     options: dict[str, str]
+    schema: StructType
 
     def __post_init__(self) -> None:
-        self.target = row_target(self.options)
+        self.target = row_target(self.options, self.schema)
+        self.allow_empty = flag(self.options, "allow_empty", False)
         self.write_key = self.options.get("write_key") or uuid.uuid4().hex
 
     @marked()
@@ -175,6 +194,11 @@ class RowSink(DataSourceArrowWriter):
 
     @marked()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if not (written_rows(messages) or self.allow_empty):
+            raise InvalidInputError(
+                "there were no rows to write: give allow_empty=true if that is well",
+                kind="nothing-written",
+            )
         publish(
             open_repository(self.options),
             self.options.get("branch", "main"),

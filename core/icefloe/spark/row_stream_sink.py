@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.datasource import WriterCommitMessage
+    from pyspark.sql.types import StructType
 
 
 @dataclass
@@ -24,6 +25,10 @@ class RowStreamSink(DataSourceStreamArrowWriter):
     """A streaming write: one commit for each batch, whatever is replayed."""
 
     options: dict[str, str]
+    schema: StructType
+
+    def __post_init__(self) -> None:
+        row_target(self.options, self.schema)
 
     @marked()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from icefloe.errors import InvalidInputError
+from icefloe.spark.columns import dimension_columns
 from icefloe.spark.context import spark_context
+from icefloe.spark.coordinates import labelled_axes
 from icefloe.spark.planning import carried_cells, plan_array, planned_manifests
 from icefloe.spark.regions import write_region
+from icefloe.spark.row_columns import check_target
 from icefloe.spark.rows import (
     CHUNK,
     REGION,
@@ -21,6 +24,7 @@ from icefloe.spark.rows import (
     RowTarget,
     RowWriter,
     by_chunk,
+    carried,
     from_batch,
     locate,
     to_batch,
@@ -52,7 +56,8 @@ def write_rows(
     *,
     value: str,
     columns: Sequence[str] | None = None,
-    coordinates: Collection[str] = (),
+    coordinates: bool | Collection[str] = True,
+    decode: bool = True,
     on_duplicate: OnDuplicate = "error",
 ) -> Staged:
     """Write the values of rows to their places in an array, now, and let the session adopt them.
@@ -66,37 +71,43 @@ def write_rows(
         path: of the array.
         value: the column of values.
         columns: those of the dimensions, in order; None means that they have the dimensions' names.
-        coordinates: those of the columns that hold values of the dimension's coordinate (the
-            one-dimensional array of its name beside the array). The others hold positions.
+        coordinates: True: dimensions that have a coordinate (the one-dimensional array of their
+            name beside the array) are told by its labels, as the data source tells them; the others
+            by position. False: all by position. Or the columns that hold labels.
+        decode: what is written is what `scale_factor`, `add_offset`, `_FillValue` and the like make
+            of stored values; False: it is stored as it is.
         on_duplicate: where several rows have one place: `error`, or `any` of them counts.
 
     Raises:
-        InvalidInputError: the columns do not fit the array. What is wrong with a row fails its
-            task, and so the job, with the same error as text.
+        InvalidInputError: the columns do not fit the array, or a row has no place in it, such as a
+            label that the coordinate does not have. Nothing is adopted then.
     """
     context = spark_context(spark)
     path = "/" + path.strip("/")
+    if on_duplicate not in ("error", "any"):
+        raise InvalidInputError(f"on_duplicate is 'error' or 'any', not {on_duplicate!r}")
     array = plan_array(session, path, None)
     base = session.fork().snapshot_id
     source = Source.of(session.context, base)
+    names = columns_of(array, columns)
     target = RowTarget(
         source,
         replace(array, cells=(), carried=()),
-        columns_of(array, columns),
-        frozenset(coordinates),
+        names,
+        labelled_axes(session, path, names, coordinates),
         value,
+        decode,
         on_duplicate,
     )
-    if unknown := set(coordinates) - set(target.columns):
-        raise InvalidInputError(f"{', '.join(sorted(unknown))}: no dimension has such a column")
+    check_target(target, rows.schema)
     regions = _write(context, rows, target, len(array.cells))
     cells = sorted(region.cell for region in regions)
-    carried = carried_cells(planned_manifests(session, path), array.sizes, cells)
-    array = replace(array, cells=tuple(cells), carried=tuple(carried))
+    untouched = carried_cells(planned_manifests(session, path), array.sizes, cells)
+    array = replace(array, cells=tuple(cells), carried=tuple(untouched))
     regions += run(
         context,
         partial(carry_region, source, target.array),
-        carried,
+        untouched,
         f"icefloe: carry regions of {path} over",
     )
     return Staged(session, base, (adopt(session, array, regions),))
@@ -105,8 +116,9 @@ def write_rows(
 def _write(
     context: SparkContext, rows: DataFrame, target: RowTarget, regions: int
 ) -> list[WrittenRegion]:
-    chosen = rows.select(*target.columns, target.value)
-    kind = chosen.schema[target.value].dataType.simpleString()
+    names = (*target.columns, target.value)
+    chosen = rows.select(*(f"`{name.replace('`', '``')}`" for name in names))
+    kind = carried(target.packing.stored)[0]
     places = ", ".join(f"_{axis} long" for axis in range(len(target.columns)))
     located = chosen.mapInArrow(
         partial(_locate, target), f"{REGION} long, {CHUNK} long, {places}, {VALUE} {kind}"
@@ -142,9 +154,12 @@ def _write_sorted(target: RowTarget, batches: Iterator[pa.RecordBatch]) -> Itera
 
 
 def columns_of(array: ArrayPlan, columns: Sequence[str] | None) -> tuple[str, ...]:
-    found = [name for name in array.grid.names if name] if columns is None else list(columns)
-    if len(found) != len(array.grid.axes):
+    """The column of each dimension; by default, what the data source calls it."""
+    known = dimension_columns(array.grid)
+    found = known if columns is None else tuple(columns)
+    if len(found) != len(known):
         raise InvalidInputError(
-            f"name a column for each of the {len(array.grid.axes)} dimensions of {array.path}"
+            f"name a column for each of the {len(known)} dimensions of {array.path}, which are "
+            f"{', '.join(known)}: {', '.join(found)}"
         )
-    return tuple(found)
+    return found

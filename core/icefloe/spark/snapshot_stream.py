@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from icefloe.errors import NotFoundError
+from icefloe.errors import InvalidInputError, NotFoundError
 from icefloe.spark.options import open_repository
 from icefloe.spark.task_errors import marked
 
@@ -50,6 +50,10 @@ class SnapshotStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     options: dict[str, str]
     _target: str | None = field(default=None, init=False)
     """Where a query that stops at what is there now has to stop."""
+
+    def __post_init__(self) -> None:
+        if (begin := self.options.get("from", "latest")) not in ("latest", "earliest"):
+            raise InvalidInputError(f"the option 'from' is 'latest' or 'earliest', not {begin!r}")
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._tip()
