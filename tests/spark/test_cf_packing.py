@@ -10,6 +10,7 @@ import xarray as xr
 import zarr
 
 from icefloe import InvalidInputError, Repository
+from icefloe import spark as ice
 from icefloe.spark.reading import LongForm
 from icefloe.spark.row_sink import publish, row_target, write_partition
 
@@ -170,3 +171,56 @@ def test_the_mean_of_packed_values_is_that_of_what_they_mean(spark, url):
     frame = spark.read.format("icechunk").options(url=url, array="t").load()
     assert frame.selectExpr("avg(value)").first()[0] == pytest.approx(250 + 190 / 6)
     assert frame.where("value is null").count() == 1
+
+
+def create_packed(session):
+    raw = np.array([[10, 20, 30, -1], [30, 40, -1, -1]], "i2")
+    packing = {"scale_factor": 0.5, "add_offset": 100.0, "_FillValue": -1}
+    zarr.create_array(
+        session.store,
+        name="t",
+        data=raw,
+        chunks=(2, 2),
+        attributes=packing,
+        dimension_names=["y", "x"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("reduce", "expected"), [(np.mean, [[25, -1]]), (np.nanmax, [[40, 30]])], ids=["mean", "nanmax"]
+)
+def test_a_pyramid_leaves_out_what_stands_for_no_value(spark, url, reduce, expected):
+    session = Repository.create(url).writable_session("main")
+    create_packed(session)
+    ice.pyramid(spark, session, "t", levels=1, factors={"y": 2, "x": 2}, reduce=reduce)
+    found = zarr.open_array(session.store, path="t_1", mode="r")
+    assert found[:].tolist() == expected
+    assert found.attrs["scale_factor"] == 0.5
+
+
+def test_a_pyramid_of_whole_numbers_with_a_fill_value_is_rounded(spark, url):
+    session = Repository.create(url).writable_session("main")
+    data = np.array([1, 2, 7, -9], "i4")
+    zarr.create_array(
+        session.store, name="t", data=data, attributes={"_FillValue": -9}, dimension_names=["x"]
+    )
+    ice.pyramid(spark, session, "t", levels=1, factors={"x": 2}, reduce=np.nanmean)
+    assert zarr.open_array(session.store, path="t_1", mode="r")[:].tolist() == [2, 7]
+
+
+def test_a_function_of_packed_arrays_has_to_say_what_it_takes(spark, url):
+    session = Repository.create(url).writable_session("main")
+    create_packed(session)
+    with pytest.raises(
+        InvalidInputError, match=r"/t has scale_factor.* decode=True .*decode=False"
+    ):
+        ice.transform(spark, session, {"/out": {}}, np.negative, inputs=["/t"])
+    assert session.node("/out") is None
+    ice.transform(spark, session, {"/out": {}}, lambda t: t - 100, inputs=["/t"], decode=True)
+    found = zarr.open_array(session.store, path="out", mode="r")[:]
+    np.testing.assert_array_equal(found, [[5, 10, 15, np.nan], [15, 20, np.nan, np.nan]])
+    ice.transform(spark, session, {"/raw": {}}, lambda t: t, inputs=["/t"], decode=False)
+    raw = zarr.open_array(session.store, path="t", mode="r")
+    assert zarr.open_array(session.store, path="raw", mode="r")[:].tolist() == raw[:].tolist()
+    ice.transform(spark, session, "/t", lambda t: t + 1, inputs=["/t"], decode=True)
+    assert raw[:].tolist() == [[12, 22, 32, -1], [32, 42, -1, -1]]

@@ -89,6 +89,11 @@ class CfPacking:
         """Of what values mean."""
         return np.dtype("f8") if self.is_scaled else self.seen
 
+    @property
+    def float_dtype(self) -> np.dtype[Any]:
+        """What `decode_to_nan` gives."""
+        return self.dtype if not self.attributes or self.dtype.kind == "f" else np.dtype("f8")
+
     def decode(self, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         """What stored values mean, and where there is none; None: there is one everywhere."""
         if not self.attributes:
@@ -106,7 +111,7 @@ class CfPacking:
         found, missing = self.decode(values)
         if not self.attributes:
             return found
-        floats = found if found.dtype.kind == "f" else found.astype("f8")
+        floats = found.astype(self.float_dtype, copy=False)
         return floats if missing is None else np.where(missing, floats.dtype.type("nan"), floats)
 
     def encode(

@@ -77,7 +77,9 @@ class IcechunkSnapshotsDataSource(DataSource):
     def name(cls) -> str:
         return "icechunk-snapshots"
 
+    @marked()
     def schema(self) -> str:
+        check_options(self.options, Use.READ_STREAM)
         return SCHEMA
 
     @marked()
