@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import zarr
     from numpy.typing import NDArray
 
+_FILLS = ("_FillValue", "missing_value")
 _RAW = "take values as they are stored, with the option decode=false"
 
 
@@ -66,9 +67,7 @@ class CfPacking:
         if scale == 0:
             raise _senseless(path, "scale_factor", scale)
         fills = {
-            name: _fills(path, name, given[name], stored, seen)
-            for name in ("_FillValue", "missing_value")
-            if name in given
+            name: _fills(path, name, given[name], stored, seen) for name in _FILLS if name in given
         }
         counts: dict[str, bool] = {
             "_Unsigned": seen != stored,
@@ -192,6 +191,16 @@ def exactly(
             f"{path} has no room for {told[lost][0]}: its type is {dtype}", kind="value-out-of-type"
         )
     return found
+
+
+def fill_values(path: str, attributes: Mapping[str, Any], stored: np.dtype[Any]) -> list[Any]:
+    """The stored numbers that stand for no value, as attributes tell."""
+    return [
+        value
+        for name in _FILLS
+        if name in attributes
+        for value in _fills(path, name, attributes[name], stored, stored)
+    ]
 
 
 def require_plain(packing: CfPacking, what: str) -> None:
