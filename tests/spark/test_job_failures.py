@@ -143,3 +143,26 @@ def test_a_failure_is_no_report_and_goes_when_it_is_deleted(repo):
     delete_failure(repo.storage, KEY)
     delete_failure(repo.storage, KEY)
     assert find_failure(repo.storage, KEY) is None
+
+
+def test_a_write_of_nothing_says_so_unless_that_is_well(repo, spark):
+    from icefloe import spark as ice
+    from spark.jobs import create, place
+
+    session = repo.writable_session("main")
+    create(session)
+    session.commit("base")
+    region = {"y": slice(3, 3)}
+    session = repo.writable_session("main")
+    with pytest.raises(SessionStateError, match="nothing was written"):
+        _ = ice.write(spark, ice.plan(session, "a", region), place).snapshot_id
+    given = {"message": "none", "write_key": "none", "region": region}
+    with pytest.raises(InvalidInputError, match="allow_empty=True"):
+        ice.write_sliced(spark, repo, "main", "a", place, **given)
+    tip = ice.write_sliced(spark, repo, "main", "a", place, **given, allow_empty=True)
+    assert repo.lookup_branch("main") == tip
+    frame = spark.createDataFrame([], "y long, x long, value double")
+    sink = frame.write.format("icechunk").mode("append").options(url=repo.storage.url, array="a")
+    with pytest.raises(Exception, match="there were no rows to write"):
+        sink.save()
+    sink.option("allow_empty", "true").save()

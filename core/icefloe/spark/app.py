@@ -27,7 +27,8 @@ from pyspark.sql import SparkSession
 
 from icefloe.errors import InvalidInputError, SessionStateError
 from icefloe.repository import Repository
-from icefloe.spark.driver_failures import TellingParser, failures_told
+from icefloe.spark.driver_failures import TellingParser, failures_told, log_to_output
+from icefloe.spark.job_log import logger
 from icefloe.spark.options import import_function, public_options
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; its exit code."""
     arguments = _parser().parse_args(argv)
+    log_to_output()
     with failures_told():
         repo = Repository.open(
             arguments.url,
@@ -63,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         kind="job-left",
                     ) from left
             found = repo.find_write(key)
+    logger.info("snapshot %s is staged as %r", found, key)
     print(json.dumps({"snapshot_id": found, "write_key": key}), flush=True)
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from icefloe.storage import Storage
+
+
+def log_to_output() -> None:
+    """Let what icefloe logs appear in the driver's log; it is a program, so it may say where.
+
+    A job that configures logging itself has configured it already, or does so later.
+    """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("icefloe").setLevel(logging.INFO)
 
 
 class TellingParser(argparse.ArgumentParser):

@@ -22,6 +22,7 @@ from icefloe.spark.appending import grow
 from icefloe.spark.chunk_grid import ChunkGrid, clip, inside, volume
 from icefloe.spark.chunk_writing import ChunkWriter
 from icefloe.spark.context import spark_context
+from icefloe.spark.job_log import JobLog
 from icefloe.spark.planning import array_node, carried_cells, plan, planned_manifests
 from icefloe.spark.regions import read_manifest, write_manifest, write_region
 from icefloe.spark.source import Source
@@ -116,6 +117,7 @@ def write_pieces[T](
     source = Source.of(session.context, base)
     arrays = {array.path: array for array in whole.arrays}
     targets = {path: replace(array, cells=(), carried=()) for path, array in arrays.items()}
+    log = JobLog(f"write {', '.join(arrays)} from {len(items):,} {what}, a task for each")
     told = f"icefloe: write {len(items):,} {what}"
     answers = run(context, partial(_write_item, source, targets, produce), items, told)
     parts: dict[tuple[str, Cell], list[_Ingested]] = defaultdict(list)
@@ -132,6 +134,7 @@ def write_pieces[T](
         regions += run(context, partial(carry_region, source, targets[path]), carried, told)
         final = replace(array, cells=tuple(touched), carried=tuple(carried))
         staged.append(adopt(session, final, regions))
+    log.done(staged, base)
     return Staged(session, base, tuple(staged))
 
 

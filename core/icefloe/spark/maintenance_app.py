@@ -31,7 +31,8 @@ from icefloe.job_reports import find_report, store_report
 from icefloe.repository import Repository
 from icefloe.spark import maintain
 from icefloe.spark.app import checked, json_object, storage_options
-from icefloe.spark.driver_failures import TellingParser, failures_told
+from icefloe.spark.driver_failures import TellingParser, failures_told, log_to_output
+from icefloe.spark.job_log import logger
 from icefloe.spark.options import import_function
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _FINDINGS = 100
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; its exit code."""
     arguments = _parser().parse_args(argv)
+    log_to_output()
     with failures_told():
         repo = Repository.open(
             arguments.url, arguments.storage_options, credentials=arguments.credentials
@@ -55,7 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if report is None:
         with failures_told(repo.storage, arguments.report_key):
             _check(arguments.task, arguments.params)
+            logger.info("%s of %s, with %s", arguments.task, arguments.url, arguments.params)
             report = _run(repo, arguments)
+            logger.info("%s is done: %.1000s", arguments.task, json.dumps(report["result"]))
             store_report(repo.storage, arguments.report_key, report)
     print(json.dumps(report), flush=True)
     return 0

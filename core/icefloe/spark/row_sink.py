@@ -23,6 +23,7 @@ from icefloe.chunk_edits import common_rows, rows_in
 from icefloe.conflicts import ConflictDetector
 from icefloe.errors import InvalidInputError
 from icefloe.spark.coordinates import labelled_axes
+from icefloe.spark.job_log import logger
 from icefloe.spark.options import (
     coordinates_in,
     flag,
@@ -142,9 +143,10 @@ def publish(
     session = repo.writable_session(branch)
     if {item.base for item in written} == {session.snapshot_id}:
         _take_over(session, path, written)
-        session.commit(
+        tip = session.commit(
             message, write_key=write_key, rebase_with=ConflictDetector(), allow_empty=True
         )
+        logger.info("wrote rows of %d tasks to %s: snapshot %s", len(written), path, tip)
         return
     # Somebody committed since the tasks began, or between them.
     staged: list[str] = []
@@ -153,7 +155,8 @@ def publish(
         _take_over(session, path, list(group))
         # Without a key: what an earlier attempt staged on this base may be other tasks' rows.
         staged.append(session.flush(message))
-    repo.merge_snapshots(branch, staged, message, write_key=write_key)
+    tip = repo.merge_snapshots(branch, staged, message, write_key=write_key)
+    logger.info("merged rows of %d tasks into %s: snapshot %s", len(written), path, tip)
 
 
 def _take_over(session: Session, path: str, written: Sequence[WrittenRows]) -> None:

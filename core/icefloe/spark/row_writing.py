@@ -14,6 +14,7 @@ from icefloe.errors import InvalidInputError
 from icefloe.spark.columns import dimension_columns
 from icefloe.spark.context import spark_context
 from icefloe.spark.coordinates import labelled_axes
+from icefloe.spark.job_log import JobLog
 from icefloe.spark.planning import carried_cells, plan_array, planned_manifests
 from icefloe.spark.regions import write_region
 from icefloe.spark.row_columns import check_target
@@ -100,7 +101,12 @@ def write_rows(
         on_duplicate,
     )
     check_target(target, rows.schema)
-    regions = _write(context, rows, target, len(array.cells))
+    count = _tasks(context, len(array.cells))
+    log = JobLog(
+        f"write rows to {path}, to {array.chunks:,} chunks in {len(array.cells):,} regions at "
+        f"most, by {count:,} tasks"
+    )
+    regions = _write(context, rows, target, count)
     cells = sorted(region.cell for region in regions)
     untouched = carried_cells(planned_manifests(session, path), array.sizes, cells)
     array = replace(array, cells=tuple(cells), carried=tuple(untouched))
@@ -110,11 +116,13 @@ def write_rows(
         untouched,
         f"icefloe: carry regions of {path} over",
     )
-    return Staged(session, base, (adopt(session, array, regions),))
+    staged = adopt(session, array, regions)
+    log.done([staged], base)
+    return Staged(session, base, (staged,))
 
 
 def _write(
-    context: SparkContext, rows: DataFrame, target: RowTarget, regions: int
+    context: SparkContext, rows: DataFrame, target: RowTarget, count: int
 ) -> list[WrittenRegion]:
     names = (*target.columns, target.value)
     chosen = rows.select(*(f"`{name.replace('`', '``')}`" for name in names))
@@ -123,13 +131,16 @@ def _write(
     located = chosen.mapInArrow(
         partial(_locate, target), f"{REGION} long, {CHUNK} long, {places}, {VALUE} {kind}"
     )
-    count = max(min(regions, context.defaultParallelism * _TASKS_PER_CORE), 1)
     # By hash, never by range: that would run everything above it twice.
     sorted_rows = located.repartition(count, REGION).sortWithinPartitions(REGION, CHUNK)
     written = sorted_rows.mapInArrow(partial(_write_sorted, target), "region binary")
     told = f"icefloe: write rows to {target.array.path}"
     with described(context, told), task_errors_raised():
         return [pickle.loads(row.region) for row in written.collect()]
+
+
+def _tasks(context: SparkContext, regions: int) -> int:
+    return max(min(regions, context.defaultParallelism * _TASKS_PER_CORE), 1)
 
 
 def _locate(target: RowTarget, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,7 @@ import zarr
 from icefloe.errors import IcefloeError, InvalidInputError
 from icefloe.spark.cf_times import TimeUnits
 from icefloe.spark.context import spark_context
+from icefloe.spark.job_log import JobLog
 from icefloe.spark.options import public_options
 from icefloe.spark.planning import MAX_CHUNKS, Plan, plan_array
 from icefloe.spark.source import Source
@@ -117,6 +118,7 @@ def virtualize(
         sort_by=key,
         checksum=checksum,
     )
+    log = JobLog(f"refer to the chunks of {len(locations):,} files, from {locations[0]} on")
     staged = _stage(context, reading, locations)
     together = Files(staged, _order(staged, key), concat_dim, new_dim=new_dim)
     found = find_targets(session, into, together.join(reading.loadable))
@@ -132,6 +134,7 @@ def virtualize(
         plans = tuple(plan_array(session, target.path, target.region) for target in loaded)
         compute = Loaded(source, {each.path: parts_of(each, staged, "values") for each in loaded})
         arrays += write(spark, Plan(session, plans), compute).arrays
+    log.done(arrays, base)
     return Staged(session, base, tuple(arrays))
 
 
