@@ -46,7 +46,7 @@ with DAG(
     refer = IcechunkSparkSubmitOperator(
         task_id="refer_to_files",
         job="icefloe.spark:virtualize",
-        job_params={"files": files, "concat_dim": "day"},
+        job_params={"files": files, "concat_dim": "day", "new_dim": True},
     )
 
     commit = IcechunkCommitOperator(

@@ -74,7 +74,7 @@ class DoomedDataSource(IcechunkDataSource):
         return "doomed"
 
     def writer(self, schema, overwrite):
-        return DoomedSink(dict(self.options))
+        return DoomedSink(dict(self.options), schema)
 
     def streamWriter(self, schema, overwrite):  # noqa: N802
-        return DoomedStreamSink(dict(self.options))
+        return DoomedStreamSink(dict(self.options), schema)

@@ -84,6 +84,34 @@ def test_filters_give_what_spark_says_and_read_only_their_chunks(spark, repo, ur
         frame.where("y > 4.0").count()
 
 
+def test_filters_are_right_on_the_default_settings_of_spark(spark, repo, url):
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "false")
+    try:
+        frame = table(spark, url)
+        assert frame.count() == 17 * 23
+        assert frame.where("y >= 3 and y < 4.5 and x < 7").count() == 3 * 7
+    finally:
+        spark.conf.set(setting, "true")
+
+
+def test_the_log_says_once_that_filters_leave_out_no_chunks(repo, url, caplog):
+    from pyspark.sql.datasource import DataSourceReader
+
+    from icefloe.spark import filtering
+
+    reader = FilteringReader(LongForm.of({"url": url, "array": "a"}))
+
+    def plan(enable_pushdown):
+        """Asks as Spark does, which refuses a reader that says it can filter."""
+        return reader.pushFilters.__func__ is DataSourceReader.pushFilters
+
+    filtering._tell_once.cache_clear()
+    assert [plan(False), plan(False), plan(True)] == [True, True, False]
+    (record,) = caplog.records
+    assert "filterPushdown.enabled to true" in record.getMessage()
+
+
 def test_filters_prune_partitions(repo, url):
     from pyspark.sql.datasource import EqualTo, GreaterThan, LessThan
 
@@ -155,6 +183,7 @@ def rows(spark, places, values, parts=3):
 
 def append(frame, url, **options):
     writer = frame.write.format("icechunk").mode("append").option("url", url).option("array", "a")
+    writer = writer.option("coordinates", "false")
     writer.options(**options).save()
 
 
@@ -192,7 +221,8 @@ def start(spark, source, url, checkpoint):
         spark.readStream.schema("y long, x long, value double").option("maxFilesPerTrigger", 1)
     ).json(str(source))
     stream = frame.coalesce(1).writeStream.format("icechunk").option("url", url)
-    stream = stream.option("array", "a").option("checkpointLocation", str(checkpoint))
+    stream = stream.option("array", "a").option("coordinates", "false")
+    stream = stream.option("checkpointLocation", str(checkpoint))
     return stream.trigger(availableNow=True).start()
 
 

@@ -21,7 +21,7 @@ def test_the_data_sources_need_no_registration(spark, tmp_path):
     fresh = spark.newSession()
     table = fresh.read.format("icechunk").options(**options).load()
     assert {(row.x, row.value) for row in table.collect()} == {(n, float(n)) for n in range(6)}
-    stream = fresh.readStream.format("icechunk-snapshots").options(**options).load()
+    stream = fresh.readStream.format("icechunk-snapshots").option("url", options["url"]).load()
     assert stream.isStreaming
 
 

@@ -118,3 +118,87 @@ def test_appending_along_no_dimension_is_an_error(spark, repo):
     create(session)
     with pytest.raises(InvalidInputError, match="no array has a dimension time"):
         ice.ingest(spark, session, ["one"], open_file, paths=["a"], append={"time": 5})
+
+
+UNITS = {"units": "hours since 2026-01-01"}
+
+
+def series(session, times=(0, 1), attributes=UNITS, dtype="i4"):
+    """`t2m` and its coordinate."""
+    create(session, "t2m", shape=(2, 3), chunks=(1, 3), dimension_names=["time", "x"])[:] = 1
+    zarr.create_array(
+        session.store,
+        name="time",
+        data=np.array(times, dtype),
+        attributes=attributes,
+        dimension_names=["time"],
+    )
+
+
+def two_rows(name):
+    yield "/t2m", {"time": slice(0, 1)}, 5.0
+    yield "/t2m", {"time": slice(1, 2)}, 6.0
+
+
+@pytest.mark.parametrize(
+    ("given", "attributes", "dtype", "wanted"),
+    [
+        ([2, 3], UNITS, "i4", [0, 1, 2, 3]),
+        (np.array(["2026-01-01T02", "2026-01-02"], "M8[h]"), UNITS, "i4", [0, 1, 2, 24]),
+        (np.array(["2026-01-01T02:30", "2026-01-02"], "M8[ns]"), UNITS, "f8", [0, 1, 2.5, 24]),
+        ([4.5, 5.0], {"scale_factor": 0.5}, "i2", [0, 1, 9, 10]),
+    ],
+    ids=["counts", "times", "parts", "packed"],
+)
+def test_labels_of_what_is_appended_are_written_in_the_same_commit(
+    spark, repo, given, attributes, dtype, wanted
+):
+    session = repo.writable_session("main")
+    series(session, attributes=attributes, dtype=dtype)
+    session.commit("two hours")
+    session = repo.writable_session("main")
+    ice.ingest(spark, session, ["one"], two_rows, paths=["t2m"], append={"time": given})
+    session.commit("two more")
+    store = repo.readonly_session("main").store
+    assert zarr.open_array(store, path="time")[:].tolist() == wanted
+    assert zarr.open_array(store, path="t2m")[:, 0].tolist() == [1, 1, 5, 6]
+    assert len([*repo.ancestry(branch="main")]) == 3
+
+
+def test_an_append_that_leaves_an_array_behind_is_refused_and_changes_nothing(spark, repo):
+    session = repo.writable_session("main")
+    series(session)
+    create(session, "tp", shape=(2,), chunks=(1,), dimension_names=["time"])
+    session.commit("two hours")
+    wrong = {
+        "/time has the dimension time, too, and would stay at 2: give its labels": {"time": 2},
+        "/tp has the dimension time, too, and would stay at 2: put it into paths": {"time": [2, 3]},
+        r"/time would have the label 1 twice": {"time": [1, 2]},
+        "is no count of int32 in 'hours since": {"time": np.array(["2026-01-01T02:30"], "M8[m]")},
+        "holds int32, and the labels are <U1": {"time": ["a"]},
+        "has no room for 2.5": {"time": [2.5]},
+    }
+    for told, append in wrong.items():
+        session = repo.writable_session("main")
+        with pytest.raises(InvalidInputError, match=told):
+            ice.ingest(spark, session, ["one"], two_rows, paths=["t2m"], append=append)
+        assert not session.has_uncommitted_changes, told
+
+
+def test_a_coordinate_that_grew_without_labels_is_an_error(spark, repo):
+    session = repo.writable_session("main")
+    series(session)
+    with pytest.raises(InvalidInputError, match="/time would have the label 0 twice"):
+        ice.ingest(spark, session, ["one"], two_rows, paths=["t2m", "time"], append={"time": 2})
+
+
+def test_files_may_give_the_labels_themselves(spark, repo):
+    session = repo.writable_session("main")
+    series(session)
+
+    def with_labels(name):
+        yield from two_rows(name)
+        yield "/time", [slice(0, 2)], [7, 8]
+
+    ice.ingest(spark, session, ["one"], with_labels, paths=["t2m", "time"], append={"time": 2})
+    assert zarr.open_array(session.store, path="time")[:].tolist() == [0, 1, 7, 8]

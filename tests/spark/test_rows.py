@@ -131,5 +131,5 @@ def test_columns_must_fit_the_dimensions(spark, repo):
     frame = rows(spark, [(1, 1)], [5])
     with pytest.raises(InvalidInputError, match="a column for each of the 2"):
         ice.write_rows(spark, session, frame, "a", value="v", columns=["y"])
-    with pytest.raises(InvalidInputError, match="no dimension has such a column"):
+    with pytest.raises(InvalidInputError, match="such a column as 'v'"):
         ice.write_rows(spark, session, frame, "a", value="v", coordinates=["v"])

@@ -55,7 +55,7 @@ def test_values_equal_those_of_numpy_and_the_official_library_reads_them(spark, 
     check_layout(repo.storage, tip)
     assert len(manifest_ids(repo.storage, tip, "/a")) == 6
     assert json.loads(json.dumps(staged.as_json()))["arrays"] == [
-        {"path": "/a", "regions": 6, "chunks": 25}
+        {"path": "/a", "regions": 6, "chunks": 25, "stored_bytes": staged.arrays[0].stored_bytes}
     ]
 
 

@@ -11,9 +11,12 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource
 
 from icefloe.errors import InvalidInputError
+from icefloe.spark.option_list import Use, check_options
+from icefloe.spark.options import flag
 from icefloe.spark.reading import ArrayReader, LongForm
 from icefloe.spark.row_sink import RowSink
 from icefloe.spark.snapshot_stream import SCHEMA, SnapshotStream
+from icefloe.spark.task_errors import marked
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
@@ -23,39 +26,36 @@ if TYPE_CHECKING:
 class IcechunkDataSource(DataSource):
     """An array as a table: a column for each dimension, and one of values.
 
-    Options, for reading: `url`, `array`; `branch` (main), `tag` or `snapshot_id`; `columns`, with
-    commas; `value` (value), the name of that column; `coordinates` (true): whether dimensions show
-    their coordinate; `filters` (true): whether filters leave chunks out, for which Spark wants
-    `spark.sql.python.filterPushdown.enabled`; `storage_options` (JSON) and `credentials`
-    (module:function); `virtual_chunks`, with commas: prefixes of containers to be read from.
-
-    For writing, in mode append: `url`, `array`, `branch`, `storage_options`, `credentials`,
-    `columns` (the dimensions', in order), `coordinates` (those of the columns that hold coordinate
-    values), `value`, `on_duplicate` (error), `message`, `write_key`.
+    A row says where its value is in the same words, read or written. `icefloe.spark.option_list`
+    has the options.
     """
 
     @classmethod
     def name(cls) -> str:
         return "icechunk"
 
+    @marked()
     def schema(self) -> str:
         return LongForm.of(self.options).schema()
 
+    @marked()
     def reader(self, schema: StructType) -> ArrayReader:
         table = LongForm.of(self.options)
-        wanted = self.options.get("filters", "true").lower() != "false"
-        if not (wanted and hasattr(datasource, "Filter")):
+        if not (flag(self.options, "filters", True) and hasattr(datasource, "Filter")):
             return ArrayReader(table)
         # Spark 4.0 has no filters to import.
         from icefloe.spark.filtering import FilteringReader
 
         return FilteringReader(table)
 
+    @marked()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise InvalidInputError("rows are written over an array in mode append")
-        return RowSink(dict(self.options))
+        check_options(self.options, Use.WRITE)
+        return RowSink(dict(self.options), schema)
 
+    @marked()
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
@@ -66,22 +66,23 @@ class IcechunkDataSource(DataSource):
         # Spark 4.0 has no such writer to import.
         from icefloe.spark.row_stream_sink import RowStreamSink
 
-        return RowStreamSink(dict(self.options))
+        check_options(self.options, Use.WRITE_STREAM)
+        return RowStreamSink(dict(self.options), schema)
 
 
 class IcechunkSnapshotsDataSource(DataSource):
-    """New snapshots of a branch, as a stream.
-
-    Options: `url`, `branch` (main), `from` (latest, or earliest), `storage_options` (JSON) and
-    `credentials` (module:function).
-    """
+    """New snapshots of a branch, as a stream. `icefloe.spark.option_list` has the options."""
 
     @classmethod
     def name(cls) -> str:
         return "icechunk-snapshots"
 
+    @marked()
     def schema(self) -> str:
+        check_options(self.options, Use.READ_STREAM)
         return SCHEMA
 
+    @marked()
     def streamReader(self, schema: StructType) -> SnapshotStream:  # noqa: N802
+        check_options(self.options, Use.READ_STREAM)
         return SnapshotStream(dict(self.options))

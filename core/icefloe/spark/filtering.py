@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +19,10 @@ from pyspark.sql.datasource import (
 )
 
 from icefloe.spark.reading import ArrayReader
+from icefloe.spark.task_errors import marked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
     from pyspark.sql.datasource import Filter
@@ -27,21 +31,47 @@ if TYPE_CHECKING:
 
 _END = 2**63
 
+logger = logging.getLogger(__name__)
+
 
 class FilteringReader(ArrayReader):
     """Leaves out chunks that filters on dimensions rule out; Spark checks the rows that stay."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        session = self.table.source.open()
+    # Spark refuses a reader that has this method where filters are off, which is its default.
+    @property
+    def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:  # noqa: N802
+        if _are_filters_off():
+            _tell_once()
+            return super().pushFilters
+        return self._push
+
+    @marked()
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
         for each in filters:
             name = getattr(each, "attribute", ("",))[0]
             if name in self.table.names:
                 axis = self.table.names.index(name)
-                values = self.table.axis_values(session, axis)
-                span = position_bounds(each) if values is None else bounds(each, values)
+                labels = self.table.labels(axis)
+                span = position_bounds(each) if labels is None else bounds(each, *labels)
                 if span is not None:
                     self.bounds.setdefault(axis, []).append(span)
         return filters
+
+
+def _are_filters_off() -> bool:
+    """Whether Spark plans the read without filters, and asks for the method to refuse it.
+
+    Nothing else tells: the setting is a variable of whoever asks.
+    """
+    return sys._getframe(2).f_locals.get("enable_pushdown") is False
+
+
+@lru_cache(maxsize=1)
+def _tell_once() -> None:
+    logger.warning(
+        "filters leave out no chunks, and rows are filtered after they were read: set "
+        "spark.sql.python.filterPushdown.enabled to true"
+    )
 
 
 def position_bounds(condition: Filter) -> Span | None:
@@ -63,8 +93,13 @@ def position_bounds(condition: Filter) -> Span | None:
             return None
 
 
-def bounds(condition: Filter, values: NDArray[Any]) -> Span | None:
-    """From the first to the last of the values that may meet a condition; None: it does not say."""
+def bounds(
+    condition: Filter, values: NDArray[Any], missing: NDArray[np.bool_] | None = None
+) -> Span | None:
+    """From the first to the last of the values that may meet a condition; None: it does not say.
+
+    What is missing meets none: it is null.
+    """
     if getattr(condition, "value", None) is None:
         return None
     if values.dtype.kind == "f" and bool(np.isnan(values).any()):
@@ -73,6 +108,8 @@ def bounds(condition: Filter, values: NDArray[Any]) -> Span | None:
     met = _met(condition, values)
     if met is None:
         return None
+    if missing is not None:
+        met = met & ~missing
     rows = np.flatnonzero(met)
     return (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
 

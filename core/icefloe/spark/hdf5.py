@@ -13,6 +13,7 @@ import numpy as np
 from icefloe.errors import InvalidInputError
 from icefloe.format.chunk_refs import ChunkRefs
 from icefloe.format.ragged import Ragged
+from icefloe.spark import hdf5_values
 from icefloe.spark.hdf5_variable import STRING, Variable
 
 if TYPE_CHECKING:
@@ -82,11 +83,9 @@ def read_refs(opened: OpenFile, group: str, variable: Variable, *, checksum: boo
 
 
 def read_values(opened: OpenFile, group: str, variable: Variable) -> bytes:
-    """All values: in the type of the file, or texts as a JSON list."""
+    """All values; see `hdf5_values`."""
     dataset = _group(opened, group)[variable.name]
-    if variable.dtype == STRING:
-        return json.dumps(np.asarray(dataset.asstr()[...]).reshape(-1).tolist()).encode()
-    return np.ascontiguousarray(dataset[...], np.dtype(variable.dtype)).tobytes()
+    return hdf5_values.read_values(opened.location, dataset, variable)
 
 
 def unsupported(location: str, name: str, reason: str) -> InvalidInputError:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
 STRING = "string"
@@ -50,6 +52,14 @@ class Variable:
     def nbytes(self) -> int:
         """How much memory its values take; for texts, a guess."""
         return int(np.prod(self.shape)) * (32 if self.dtype == STRING else len(self.fill))
+
+
+_SELF_DESCRIBING = frozenset(f"numcodecs.{name}" for name in ("zlib", "bz2", "zstd", "blosc"))
+
+
+def decoding(codecs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """What of the codecs matters to a reader: what was compressed says how by itself."""
+    return [codec["name"] if codec["name"] in _SELF_DESCRIBING else dict(codec) for codec in codecs]
 
 
 def values_of(variable: Variable, data: bytes) -> NDArray[Any]:

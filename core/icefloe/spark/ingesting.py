@@ -15,13 +15,14 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 
 from icefloe.chunk_edits import EditColumns, common_rows
 from icefloe.errors import InvalidInputError
+from icefloe.spark.appending import grow
 from icefloe.spark.chunk_grid import ChunkGrid, clip, inside, volume
 from icefloe.spark.chunk_writing import ChunkWriter
 from icefloe.spark.context import spark_context
+from icefloe.spark.job_log import JobLog
 from icefloe.spark.planning import array_node, carried_cells, plan, planned_manifests
 from icefloe.spark.regions import read_manifest, write_manifest, write_region
 from icefloe.spark.source import Source
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.session import Session
+    from icefloe.spark.appending import Append
     from icefloe.spark.chunk_grid import Box, Selection
     from icefloe.spark.planning import ArrayPlan, Cell
     from icefloe.spark.regions import WrittenManifest, WrittenRegion
@@ -63,7 +65,7 @@ def ingest(
     open_fn: Callable[[str], Iterable[Piece]],
     *,
     paths: Sequence[str],
-    append: Mapping[str, int] | None = None,
+    append: Append | None = None,
 ) -> Staged:
     """Write what files hold, a task for each file, now, and let the session adopt it.
 
@@ -74,41 +76,20 @@ def ingest(
         open_fn: called with a name on an executor; gives pieces of arrays, one after the other. A
             piece that covers chunks in part keeps the rest of their values.
         paths: the arrays that may be written.
-        append: by dimension name, how many elements longer the arrays shall be that have it. Pieces
-            then count from where each array ended.
+        append: by dimension name, how many elements longer the arrays of `paths` shall be that have
+            it, or the labels of these elements: they are written to the coordinate, which grows,
+            too (times in the units that it has). Pieces count from where each array ended.
 
     Raises:
-        InvalidInputError: two files, or two pieces of one, wrote to one chunk. It fails a task, and
-            so the job, with this error as text.
+        InvalidInputError: two files, or two pieces of one, wrote to one chunk. Or an array beside
+            those of `paths` has a dimension that grows, and would stay shorter; or a label would be
+            in a coordinate twice.
     """
-    ends = grow(session, paths, append or {})
-    produce = partial(_open, open_fn, ends)
-    return write_pieces(spark, session, list(files), produce, paths=paths, what="files")
-
-
-def grow(
-    session: Session, paths: Sequence[str], append: Mapping[str, int]
-) -> dict[str, dict[str, int]]:
-    """Make arrays longer; where each ended, by path and dimension name.
-
-    Raises:
-        InvalidInputError: no array has such a dimension.
-    """
-    ends: dict[str, dict[str, int]] = {}
-    for path in paths:
-        names = ChunkGrid.of(array_node(session, "/" + path.strip("/"))).names
-        array = zarr.open_array(session.store, path=path.strip("/"), mode="r+")
-        more = [append.get(str(name), 0) for name in names]
-        ends["/" + path.strip("/")] = {
-            str(name): length
-            for name, length in zip(names, array.shape, strict=True)
-            if name in append
-        }
-        if any(more):
-            array.resize(tuple(map(int.__add__, array.shape, more)))
-    if missing := append.keys() - {name for known in ends.values() for name in known}:
-        raise InvalidInputError(f"no array has a dimension {', '.join(sorted(missing))}")
-    return ends
+    growth = grow(session, paths, append or {})
+    produce = partial(_open, open_fn, growth.ends)
+    staged = write_pieces(spark, session, list(files), produce, paths=paths, what="files")
+    growth.require_labels(session)
+    return staged
 
 
 def write_pieces[T](
@@ -136,6 +117,7 @@ def write_pieces[T](
     source = Source.of(session.context, base)
     arrays = {array.path: array for array in whole.arrays}
     targets = {path: replace(array, cells=(), carried=()) for path, array in arrays.items()}
+    log = JobLog(f"write {', '.join(arrays)} from {len(items):,} {what}, a task for each")
     told = f"icefloe: write {len(items):,} {what}"
     answers = run(context, partial(_write_item, source, targets, produce), items, told)
     parts: dict[tuple[str, Cell], list[_Ingested]] = defaultdict(list)
@@ -152,6 +134,7 @@ def write_pieces[T](
         regions += run(context, partial(carry_region, source, targets[path]), carried, told)
         final = replace(array, cells=tuple(touched), carried=tuple(carried))
         staged.append(adopt(session, final, regions))
+    log.done(staged, base)
     return Staged(session, base, tuple(staged))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,61 @@ def open_repository(options: Options) -> Repository:
 
 
 def open_session(options: Options) -> Session:
-    """What the options `branch`, `tag` or `snapshot_id` name; the tip of main without them."""
-    tag, snapshot_id = options.get("tag"), options.get("snapshot_id")
-    default = "main" if tag is None and snapshot_id is None else None
-    return open_repository(options).readonly_session(
-        options.get("branch", default), tag=tag, snapshot_id=snapshot_id
-    )
+    """What `branch`, `tag` or `snapshot_id` name, or the branch as it was at `as_of`.
+
+    Without them, it is the tip of main.
+
+    Raises:
+        InvalidInputError: two of them contradict each other.
+    """
+    given = {name: options[name] for name in ("branch", "tag", "snapshot_id") if name in options}
+    if len(given) > 1:
+        raise InvalidInputError(
+            f"the options {' and '.join(given)} contradict each other: give one of them",
+            kind="contradicting-options",
+        )
+    if "as_of" not in options:
+        return open_repository(options).readonly_session(
+            given.get("branch", None if given else "main"),
+            tag=given.get("tag"),
+            snapshot_id=given.get("snapshot_id"),
+        )
+    if given.keys() - {"branch"}:
+        raise InvalidInputError(
+            f"the options as_of and {', '.join(given)} contradict each other: only branches move",
+            kind="contradicting-options",
+        )
+    when = _time(options["as_of"])
+    return open_repository(options).readonly_session(options.get("branch", "main"), as_of=when)
+
+
+def flag(options: Options, name: str, default: bool) -> bool:
+    """Whether an option is on.
+
+    Raises:
+        InvalidInputError: it is neither `true` nor `false`.
+    """
+    text = options.get(name, str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidInputError(f"the option {name!r} is 'true' or 'false', not {options[name]!r}")
+    return text == "true"
+
+
+def coordinates_in(options: Options) -> bool | list[str]:
+    """The option `coordinates`: all that there are, none, or the columns that hold labels."""
+    text = options.get("coordinates", "true").strip().lower()
+    return text == "true" if text in ("true", "false") else names_in(options, "coordinates")
+
+
+def _time(text: str) -> datetime:
+    """A time; one without an offset is UTC."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidInputError(
+            f"the option 'as_of' is {text!r}, and not a time like 2026-11-18T06:00:00Z"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def required(options: Options, name: str) -> str:

@@ -1,11 +1,14 @@
-"""A progress bar for Spark jobs, where somebody is looking."""
+"""How far Spark jobs are: a bar where somebody is looking, a line of the log now and then."""
 
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TextIO
+
+from icefloe.spark.job_log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,16 +16,16 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _SECONDS = 0.5
+_LOG_SECONDS = 30.0
+"""Between two lines of the log."""
 _WIDTH = 30
 
 
 @contextmanager
 def shown(context: SparkContext, description: str) -> Iterator[None]:
-    """Show how far the jobs that start in here are, on a terminal or in a notebook."""
-    out = sys.stderr
-    if not (out.isatty() or hasattr(sys, "ps1")):
-        yield
-        return
+    """Show how far the jobs that start in here are, on a terminal or in a notebook, and log it."""
+    stream = sys.stderr
+    out = stream if stream.isatty() or hasattr(sys, "ps1") else None
     over = Event()
     watcher = Thread(target=_watch, args=(context, description, over, out), daemon=True)
     watcher.start()
@@ -33,10 +36,11 @@ def shown(context: SparkContext, description: str) -> Iterator[None]:
         watcher.join()
 
 
-def _watch(context: SparkContext, description: str, over: Event, out: TextIO) -> None:
+def _watch(context: SparkContext, description: str, over: Event, out: TextIO | None) -> None:
     tracker = context.statusTracker()
     earlier = {*tracker.getActiveJobsIds()}
     stages: dict[int, tuple[int, int]] = {}
+    logged = time.monotonic()
     while not over.wait(_SECONDS):
         for job_id in {*tracker.getActiveJobsIds()} - earlier:
             job = tracker.getJobInfo(job_id)
@@ -45,11 +49,16 @@ def _watch(context: SparkContext, description: str, over: Event, out: TextIO) ->
                     stages[stage_id] = stage.numCompletedTasks, stage.numTasks
         done = sum(completed for completed, _ in stages.values())
         count = sum(total for _, total in stages.values())
-        out.write(f"\r{bar(done, count)} {description}")
+        if time.monotonic() - logged >= _LOG_SECONDS:
+            logged = time.monotonic()
+            logger.info("%s: %s of %s tasks are done", description, f"{done:,}", f"{count:,}")
+        if out is not None:
+            out.write(f"\r{bar(done, count)} {description}")
+            out.flush()
+    if out is not None:
+        # The next line of output starts on a clear line.
+        out.write("\r\033[K")
         out.flush()
-    # The next line of output starts on a clear line.
-    out.write("\r\033[K")
-    out.flush()
 
 
 def bar(done: int, count: int) -> str:

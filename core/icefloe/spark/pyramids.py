@@ -11,6 +11,7 @@ import zarr
 
 from icefloe.errors import InvalidInputError
 from icefloe.format import paths
+from icefloe.spark.cf_packing import CfPacking
 from icefloe.spark.chunk_grid import ChunkGrid
 from icefloe.spark.planning import array_node, plan
 from icefloe.spark.writing import Staged, write
@@ -40,7 +41,9 @@ def pyramid(
     """Create coarser and coarser copies of an array, named with `_1`, `_2` and so on.
 
     Each is made of the one before, with its type (whole numbers are rounded), chunks, codecs and
-    attributes. The group of the array gets an attribute `multiscales`, which lists them.
+    attributes. Packed values are reduced as what they mean, with NaN where there is none:
+    `numpy.nanmean` leaves it out. The group of the array gets an attribute `multiscales`, which
+    lists them.
 
     Args:
         spark: see `write`.
@@ -120,15 +123,17 @@ def _coarsen(finer: str, steps: tuple[int, ...], reduce: Reduce, block: Block) -
     wide = tuple(
         slice(part.start * step, min(part.stop * step, length)) for part, step, length in sides
     )
-    values = np.asarray(array[wide])
-    result = np.empty(block.shape, block.dtype)
+    packing = CfPacking.of(array)
+    # What stands for no value must not count as one.
+    values = packing.decode_to_nan(np.asarray(array[wide]))
+    result = np.empty(block.shape, values.dtype if packing.attributes else block.dtype)
     for target, source, groups in _corners(block.shape, values.shape, steps):
         shape = [n for group in groups for n in group]
         axes = tuple(range(1, len(shape), 2))
         reduced = np.asarray(reduce(values[source].reshape(shape), axis=axes))
-        is_whole = block.dtype.kind in "iu" and reduced.dtype.kind == "f"
+        is_whole = block.dtype.kind in "iu" and reduced.dtype.kind == "f" and not packing.is_scaled
         result[target] = np.rint(reduced) if is_whole else reduced
-    return result
+    return packing.encode(result) if packing.attributes else result
 
 
 def _corners(

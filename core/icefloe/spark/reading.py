@@ -12,55 +12,28 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from icefloe.errors import InvalidInputError
 from icefloe.spark.box_reading import BoxReader
+from icefloe.spark.cf_packing import CfPacking
 from icefloe.spark.chunk_grid import ChunkGrid, blocks, clip, volume
-from icefloe.spark.coordinates import coordinate_path, coordinate_values
-from icefloe.spark.options import names_in, open_session, required
+from icefloe.spark.columns import column_type, dimension_columns, to_arrow
+from icefloe.spark.coordinates import labelled_axes, labels_of
+from icefloe.spark.option_list import Use, check_options
+from icefloe.spark.options import coordinates_in, flag, names_in, open_session, required
 from icefloe.spark.planning import array_node
 from icefloe.spark.source import Source
+from icefloe.spark.task_errors import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from icefloe.session import Session
     from icefloe.spark.chunk_grid import Box, Span
+    from icefloe.spark.coordinates import Labels
     from icefloe.spark.options import Options
 
 PARTITION_ELEMENTS = 2**21
 BATCH_ROWS = 100_000
 POSITION = "bigint"
-
-# By numpy's kind and size; unsigned numbers take the next larger type.
-_TYPES = {
-    "b1": ("boolean", pa.bool_()),
-    "i1": ("tinyint", pa.int8()),
-    "i2": ("smallint", pa.int16()),
-    "i4": ("int", pa.int32()),
-    "i8": ("bigint", pa.int64()),
-    "u1": ("smallint", pa.int16()),
-    "u2": ("int", pa.int32()),
-    "u4": ("bigint", pa.int64()),
-    "u8": ("decimal(20,0)", pa.decimal128(20, 0)),
-    "f2": ("float", pa.float32()),
-    "f4": ("float", pa.float32()),
-    "f8": ("double", pa.float64()),
-    "M8": ("timestamp_ntz", pa.timestamp("us")),
-}
-
-
-def column_type(dtype: np.dtype[Any]) -> tuple[str, pa.DataType]:
-    """The types of a column, for Spark and for Arrow.
-
-    Raises:
-        InvalidInputError: there is none for this dtype.
-    """
-    if dtype.kind in "UTO":
-        return "string", pa.string()
-    found = _TYPES.get(f"{dtype.kind}{dtype.itemsize}")
-    if found is None:
-        raise InvalidInputError(f"Spark has no column type for {dtype}", kind="unsupported-dtype")
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +44,27 @@ class LongForm:
         source: the snapshot.
         path: of the array.
         names: of the dimensions' columns.
-        by_coordinate: which of them hold values of a coordinate; the others hold positions.
+        labelled: which of them hold labels of a coordinate; the others hold positions.
         value: the name of the column of values.
         columns: those that are wanted, in order.
+        decode: whether values and labels are what the stored ones mean.
     """
 
     source: Source
     path: str
     names: tuple[str, ...]
-    by_coordinate: tuple[bool, ...]
+    labelled: tuple[bool, ...]
     value: str
     columns: tuple[str, ...]
+    decode: bool
 
     @classmethod
     def of(cls, options: Options) -> LongForm:
+        check_options(options, Use.READ)
         session = open_session(options)
         path = "/" + required(options, "array").strip("/")
-        grid = ChunkGrid.of(array_node(session, path))
-        positions = options.get("coordinates", "true").lower() == "false"
-        by_coordinate = tuple(
-            not positions and coordinate_path(session, path, axis) not in (None, path)
-            for axis in range(len(grid.axes))
-        )
-        names = tuple(name or f"dim_{axis}" for axis, name in enumerate(grid.names))
+        names = dimension_columns(ChunkGrid.of(array_node(session, path)))
+        labelled = labelled_axes(session, path, names, coordinates_in(options))
         value = options.get("value", "value")
         if len({*names, value}) <= len(names):
             raise InvalidInputError(
@@ -101,60 +72,66 @@ class LongForm:
             )
         columns = tuple(names_in(options, "columns")) or (*names, value)
         if unknown := set(columns) - {*names, value}:
-            raise InvalidInputError(f"there is no column {', '.join(sorted(unknown))}")
+            raise InvalidInputError(
+                f"there is no column {', '.join(sorted(unknown))}; there are "
+                f"{', '.join((*names, value))}",
+                kind="unknown-column",
+            )
         source = Source.of(session.context, session.snapshot_id)
-        return cls(source, path, names, by_coordinate, value, columns)
+        return cls(source, path, names, labelled, value, columns, flag(options, "decode", True))
 
     def schema(self) -> str:
         return ", ".join(f"`{name}` {self._type(name)[0]}" for name in self.columns)
 
-    def axis_values(self, session: Session, axis: int) -> NDArray[Any] | None:
+    def labels(self, axis: int) -> Labels | None:
         """What a dimension's column holds, by position; None if it holds the position."""
-        return coordinate_values(session, self.path, axis) if self.by_coordinate[axis] else None
+        if not self.labelled[axis]:
+            return None
+        return labels_of(self.source, self.path, axis, self.decode)
 
     def batches(self, elements: Box) -> Iterator[pa.RecordBatch]:
         """The rows of a box of elements."""
         shape = tuple(stop - start for start, stop in elements)
-        columns = [np.broadcast_to(self._column(name, elements), shape) for name in self.columns]
+        columns = [self._column(name, elements) for name in self.columns]
         types = [self._type(name)[1] for name in self.columns]
         # Parts that lie in one piece, so that a column is copied once at most.
         for box in blocks(tuple((0, length) for length in shape), BATCH_ROWS):
             part = tuple(slice(*span) for span in box)
+
+            def cut(values: NDArray[Any]) -> NDArray[Any]:
+                return np.broadcast_to(values, shape)[part].reshape(-1)  # noqa: B023
+
             arrays = [
-                pa.array(column[part].reshape(-1)).cast(kind)
-                for column, kind in zip(columns, types, strict=True)
+                to_arrow(cut(values), None if missing is None else cut(missing), kind)
+                for (values, missing), kind in zip(columns, types, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, list(self.columns))
 
-    def _column(self, name: str, elements: Box) -> NDArray[Any]:
+    def _column(self, name: str, elements: Box) -> Labels:
         """What a column holds in a box of elements, to be broadcast to its shape."""
         if name == self.value:
-            return _plain(_reader(self.source, self.path).read(elements))
-        path, axis = self._array_of(name), self.names.index(name)
-        span = elements[axis]
-        along = np.arange(*span) if path is None else _reader(self.source, path).read((span,))
-        return _plain(along).reshape([-1 if at == axis else 1 for at in range(len(elements))])
+            reader, packing = _reader(self.source, self.path, self.decode)
+            return packing.decode(reader.read(elements))
+        axis = self.names.index(name)
+        labels, span = self.labels(axis), slice(*elements[axis])
+        along, missing = (np.arange(span.start, span.stop), None) if labels is None else labels
+        side = [-1 if at == axis else 1 for at in range(len(elements))]
+        if labels is not None:
+            along, missing = along[span], None if missing is None else missing[span]
+        return along.reshape(side), None if missing is None else missing.reshape(side)
 
     def _type(self, name: str) -> tuple[str, pa.DataType]:
-        path = self._array_of(name)
-        if path is None:
-            return POSITION, pa.int64()
-        return column_type(_reader(self.source, path).array.dtype)
-
-    def _array_of(self, name: str) -> str | None:
-        """The array whose values a column holds; None if it holds positions."""
         if name == self.value:
-            return self.path
-        axis = self.names.index(name)
-        if not self.by_coordinate[axis]:
-            return None
-        return coordinate_path(self.source.open(), self.path, axis)
+            return column_type(_reader(self.source, self.path, self.decode)[1].dtype)
+        labels = self.labels(self.names.index(name))
+        return (POSITION, pa.int64()) if labels is None else column_type(labels[0].dtype)
 
 
 @lru_cache(maxsize=8)
-def _reader(source: Source, path: str) -> BoxReader:
+def _reader(source: Source, path: str, decode: bool) -> tuple[BoxReader, CfPacking]:
     """Tasks of one process share it, with the references that it has read."""
-    return BoxReader(source.open(), path)
+    reader = BoxReader(source.open(), path)
+    return reader, CfPacking.of(reader.array, decode=decode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +149,7 @@ class ArrayReader(DataSourceReader):
     bounds: dict[int, list[Span]] = field(default_factory=dict)
     """What filters leave of dimensions."""
 
+    @marked()
     def partitions(self) -> list[InputPartition]:
         session = self.table.source.open()
         grid = ChunkGrid.of(array_node(session, self.table.path))
@@ -189,14 +167,5 @@ class ArrayReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Without partitions, Spark asks for one that does not exist.
         if isinstance(partition, Boxes):
-            yield from self.table.batches(partition.box)
-
-
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
-    """Values as Arrow takes them."""
-    if values.dtype.kind == "M":
-        return values.astype("M8[us]", copy=False)
-    if values.dtype.kind == "T":
-        return values.astype(object)
-    native: NDArray[Any] = values.astype(values.dtype.newbyteorder("="), copy=False)
-    return native
+            with marked():
+                yield from self.table.batches(partition.box)

@@ -53,6 +53,8 @@ class WrittenRegion:
     """The chunks that the cell has room for."""
     changed: bytes
     """One bit for each of them, in order, compressed."""
+    stored_bytes: int = 0
+    """Of the chunks that were written, as they are stored."""
 
     def changed_index(self) -> NDArray[np.uint32]:
         """(n, dimensions): the chunks that were written or deleted."""
@@ -106,7 +108,8 @@ def write_region(
     # What is fill value and was never there did not change.
     changed = edits.index[~edits.deleted | rows_in(edits.index, base.index)]
     manifest = write_manifest(session, path, refs)
-    return WrittenRegion(path, cell, manifest, box, _bits(changed, box))
+    written = int(edits.live().length.sum())
+    return WrittenRegion(path, cell, manifest, box, _bits(changed, box), written)
 
 
 def write_manifest(session: Session, path: str, refs: ChunkRefs) -> WrittenManifest | None:

@@ -22,18 +22,30 @@ from pyspark.sql.datasource import (
 from icefloe.chunk_edits import common_rows, rows_in
 from icefloe.conflicts import ConflictDetector
 from icefloe.errors import InvalidInputError
-from icefloe.spark.options import names_in, open_repository, open_session, required
+from icefloe.spark.coordinates import labelled_axes
+from icefloe.spark.job_log import logger
+from icefloe.spark.options import (
+    coordinates_in,
+    flag,
+    names_in,
+    open_repository,
+    open_session,
+    required,
+)
 from icefloe.spark.planning import plan_array
 from icefloe.spark.regions import base_refs, read_manifest, write_manifest
+from icefloe.spark.row_columns import check_target
 from icefloe.spark.row_writing import columns_of
 from icefloe.spark.rows import RowTarget, RowWriter, by_chunk, joined, locate
 from icefloe.spark.source import Source
+from icefloe.spark.task_errors import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa  # type: ignore[import-untyped]
     from numpy.typing import NDArray
+    from pyspark.sql.types import StructType
 
     from icefloe.repository import Repository
     from icefloe.session import Session
@@ -57,8 +69,12 @@ class WrittenRows(WriterCommitMessage):
     query_id: str | None
 
 
-def row_target(options: Options) -> RowTarget:
-    """Where rows go, on the branch's tip as it is now."""
+def row_target(options: Options, schema: StructType | None = None) -> RowTarget:
+    """Where rows go, on the branch's tip as it is now.
+
+    Raises:
+        InvalidInputError: the options, or the columns of the rows, do not fit the array.
+    """
     session = open_session({"branch": "main", **options})
     path = "/" + required(options, "array").strip("/")
     array = plan_array(session, path, None)
@@ -66,14 +82,17 @@ def row_target(options: Options) -> RowTarget:
     on_duplicate = options.get("on_duplicate", "error")
     if on_duplicate not in ("error", "any"):
         raise InvalidInputError(f"on_duplicate is 'error' or 'any', not {on_duplicate!r}")
-    return RowTarget(
+    target = RowTarget(
         Source.of(session.context, session.snapshot_id),
         replace(array, cells=(), carried=()),
         columns,
-        frozenset(names_in(options, "coordinates")),
+        labelled_axes(session, path, columns, coordinates_in(options)),
         options.get("value", "value"),
+        flag(options, "decode", True),
         cast("OnDuplicate", on_duplicate),
     )
+    check_target(target, schema)
+    return target
 
 
 def write_partition(target: RowTarget, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -124,9 +143,10 @@ def publish(
     session = repo.writable_session(branch)
     if {item.base for item in written} == {session.snapshot_id}:
         _take_over(session, path, written)
-        session.commit(
+        tip = session.commit(
             message, write_key=write_key, rebase_with=ConflictDetector(), allow_empty=True
         )
+        logger.info("wrote rows of %d tasks to %s: snapshot %s", len(written), path, tip)
         return
     # Somebody committed since the tasks began, or between them.
     staged: list[str] = []
@@ -135,7 +155,8 @@ def publish(
         _take_over(session, path, list(group))
         # Without a key: what an earlier attempt staged on this base may be other tasks' rows.
         staged.append(session.flush(message))
-    repo.merge_snapshots(branch, staged, message, write_key=write_key)
+    tip = repo.merge_snapshots(branch, staged, message, write_key=write_key)
+    logger.info("merged rows of %d tasks into %s: snapshot %s", len(written), path, tip)
 
 
 def _take_over(session: Session, path: str, written: Sequence[WrittenRows]) -> None:
@@ -163,15 +184,24 @@ class RowSink(DataSourceArrowWriter):
     """A batch write: one commit."""
 
     options: dict[str, str]
+    schema: StructType
 
     def __post_init__(self) -> None:
-        self.target = row_target(self.options)
+        self.target = row_target(self.options, self.schema)
+        self.allow_empty = flag(self.options, "allow_empty", False)
         self.write_key = self.options.get("write_key") or uuid.uuid4().hex
 
+    @marked()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_partition(self.target, iterator)
 
+    @marked()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if not (written_rows(messages) or self.allow_empty):
+            raise InvalidInputError(
+                "there were no rows to write: give allow_empty=true if that is well",
+                kind="nothing-written",
+            )
         publish(
             open_repository(self.options),
             self.options.get("branch", "main"),

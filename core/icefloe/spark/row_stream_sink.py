@@ -10,12 +10,14 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from icefloe.errors import InvalidInputError
 from icefloe.spark.options import open_repository, required
 from icefloe.spark.row_sink import publish, row_target, write_partition, written_rows
+from icefloe.spark.task_errors import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.datasource import WriterCommitMessage
+    from pyspark.sql.types import StructType
 
 
 @dataclass
@@ -23,10 +25,16 @@ class RowStreamSink(DataSourceStreamArrowWriter):
     """A streaming write: one commit for each batch, whatever is replayed."""
 
     options: dict[str, str]
+    schema: StructType
 
+    def __post_init__(self) -> None:
+        row_target(self.options, self.schema)
+
+    @marked()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_partition(row_target(self.options), iterator)
 
+    @marked()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         written = written_rows(messages)
         path = "/" + required(self.options, "array").strip("/")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,8 +11,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from icefloe.errors import InvalidInputError
 from icefloe.spark.chunk_grid import volume
 from icefloe.spark.chunk_writing import ChunkWriter
-from icefloe.spark.coordinates import coordinate_values
 from icefloe.spark.regions import base_refs
+from icefloe.spark.row_columns import column_in, find_labels, packing_of, stored_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from icefloe.chunk_edits import EditColumns
     from icefloe.format.chunk_refs import ChunkRefs
     from icefloe.session import Session
+    from icefloe.spark.cf_packing import CfPacking
     from icefloe.spark.planning import ArrayPlan, Cell
     from icefloe.spark.source import Source
 
@@ -39,16 +39,18 @@ class RowTarget:
         source: the snapshot that is written over.
         array: which array of it, and how it is split.
         columns: the column of each dimension.
-        coordinates: those columns that hold coordinate values; the others hold positions.
+        labelled: which of them hold labels of the coordinate; the others hold positions.
         value: the column of values.
+        decode: whether values and labels are what the stored ones mean.
         on_duplicate: what to do where two rows have one place.
     """
 
     source: Source
     array: ArrayPlan
     columns: tuple[str, ...]
-    coordinates: frozenset[str]
+    labelled: tuple[bool, ...]
     value: str
+    decode: bool = True
     on_duplicate: OnDuplicate = "error"
 
     @property
@@ -56,6 +58,11 @@ class RowTarget:
         """Cells along each axis."""
         pairs = zip(self.array.grid.limits, self.array.sizes, strict=True)
         return tuple(-(-limit // size) for limit, size in pairs)
+
+    @property
+    def packing(self) -> CfPacking:
+        """How the array's values are packed."""
+        return packing_of(self.source, self.array.path, self.decode)
 
     def cell(self, region: int) -> Cell:
         return tuple(int(at) for at in np.unravel_index(region, self.cell_grid))
@@ -83,22 +90,28 @@ class Located:
 
 
 def locate(target: RowTarget, batch: pa.RecordBatch) -> Located:
-    """Raises InvalidInputError for a row without a value or a place in the array."""
+    """Raises InvalidInputError for a row without a place in the array, or a value it can take."""
     positions = []
     for axis, (column, side) in enumerate(zip(target.columns, target.array.grid.axes, strict=True)):
-        given = _numpy(batch, column)
-        if column in target.coordinates:
-            positions.append(_places(target, axis, given))
-            continue
-        if given.dtype.kind not in "iu":
+        given = column_in(batch, column)
+        if given.null_count:
             raise InvalidInputError(
-                f"column {column} holds {given.dtype}: positions are whole numbers",
+                f"column {column} has nulls: filter out the rows, which have no place",
+                kind="null-in-row",
+            )
+        if target.labelled[axis]:
+            positions.append(find_labels(target, axis, given))
+            continue
+        if not pa.types.is_integer(given.type):
+            raise InvalidInputError(
+                f"column {column} holds {given.type}: positions are whole numbers",
                 kind="position-not-whole",
             )
-        found = given.astype(np.int64)
+        found = given.to_numpy(zero_copy_only=False).astype(np.int64)
         if len(outside := found[(found < 0) | (found >= side.length)]):
             raise InvalidInputError(
-                f"{column} = {outside[0]} is no position in {side.length} elements",
+                f"{column} = {outside[0]} is no position in {side.length} elements of "
+                f"{target.array.path}: resize it first, or leave the row out",
                 kind="row-outside-array",
             )
         positions.append(found)
@@ -110,7 +123,19 @@ def locate(target: RowTarget, batch: pa.RecordBatch) -> Located:
     zero = np.zeros(batch.num_rows, np.int64)
     region = np.ravel_multi_index(tuple(cells), target.cell_grid) if cells else zero
     chunk = np.ravel_multi_index(tuple(chunks), target.array.grid.limits) if chunks else zero
-    return Located(positions, region, chunk, _numpy(batch, target.value))
+    return Located(positions, region, chunk, stored_values(target, batch))
+
+
+def carried(dtype: np.dtype[Any]) -> tuple[str, str]:
+    """The type in which stored values go through the shuffle, for Spark and for numpy.
+
+    Numbers travel as whole numbers of their size, so that no bit of them changes.
+    """
+    if dtype.kind in "UTO":
+        return "string", "O"
+    return {1: "tinyint", 2: "smallint", 4: "int", 8: "bigint"}[
+        dtype.itemsize
+    ], f"i{dtype.itemsize}"
 
 
 def to_batch(rows: Located) -> pa.RecordBatch:
@@ -118,15 +143,22 @@ def to_batch(rows: Located) -> pa.RecordBatch:
     arrays = [pa.array(rows.region), pa.array(rows.chunk)]
     arrays += [pa.array(column) for column in rows.positions]
     names = [REGION, CHUNK, *(f"_{axis}" for axis in range(len(rows.positions))), VALUE]
-    return pa.RecordBatch.from_arrays([*arrays, pa.array(rows.values)], names)
+    kind = carried(rows.values.dtype)[1]
+    values = rows.values if kind == "O" else np.ascontiguousarray(rows.values).view(kind)
+    return pa.RecordBatch.from_arrays([*arrays, pa.array(values)], names)
 
 
 def from_batch(target: RowTarget, batch: pa.RecordBatch) -> Located:
+    def column(name: str) -> NDArray[Any]:
+        values: NDArray[Any] = batch.column(name).to_numpy(zero_copy_only=False)
+        return values
+
+    values, stored = column(VALUE), target.packing.stored
     return Located(
-        [_numpy(batch, f"_{axis}") for axis in range(len(target.columns))],
-        _numpy(batch, REGION),
-        _numpy(batch, CHUNK),
-        _numpy(batch, VALUE),
+        [column(f"_{axis}") for axis in range(len(target.columns))],
+        column(REGION),
+        column(CHUNK),
+        values if stored.kind in "UTO" else np.ascontiguousarray(values).view(stored),
     )
 
 
@@ -210,41 +242,3 @@ def joined(parts: list[Located]) -> Located:
         np.concatenate([part.chunk for part in parts]),
         np.concatenate([part.values for part in parts]),
     )
-
-
-def _numpy(batch: pa.RecordBatch, name: str) -> NDArray[Any]:
-    column = batch.column(name)
-    if column.null_count:
-        raise InvalidInputError(f"column {name} has nulls", kind="null-in-row")
-    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return values
-
-
-def _places(target: RowTarget, axis: int, given: NDArray[Any]) -> NDArray[np.int64]:
-    values, order = _sorted_coordinate(target.source, target.array.path, axis)
-    wanted = given.astype(values.dtype)
-    rows = np.minimum(np.searchsorted(values, wanted, sorter=order), len(values) - 1)
-    places = order[rows]
-    missing = values[places] != wanted
-    if values.dtype.kind in "iuM":
-        # 1.5 is not among whole numbers, though its whole part may be, nor is an hour among days.
-        missing |= wanted.astype(given.dtype) != given
-    if bool(missing.any()):
-        raise InvalidInputError(
-            f"{target.columns[axis]} = {given[missing][0]} is not among the coordinate's values",
-            kind="row-outside-array",
-        )
-    return places
-
-
-@lru_cache(maxsize=32)
-def _sorted_coordinate(
-    source: Source, path: str, axis: int
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    session = source.open()
-    values = coordinate_values(session, path, axis)
-    if values is None or not len(values):
-        raise InvalidInputError(
-            f"dimension {axis} of {path} has no coordinate to look values up in"
-        )
-    return values, np.argsort(values, kind="stable")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from icefloe.errors import AlreadyExistsError, ConflictError
+from icefloe.errors import AlreadyExistsError, ConflictError, InvalidInputError
 from icefloe.spark.chunk_grid import volume
 from icefloe.spark.context import spark_context
 from icefloe.spark.planning import MAX_CHUNKS, Plan, carried_cells, plan, planned_manifests
@@ -39,6 +39,7 @@ def write_sliced(
     region: Selection | None = None,
     metadata: Mapping[str, Json] | None = None,
     max_chunks: int = MAX_CHUNKS,
+    allow_empty: bool = False,
 ) -> str:
     """Write arrays that exist, however many chunks they have, and publish all at once; the tip.
 
@@ -56,12 +57,20 @@ def write_sliced(
         region: see `plan`.
         metadata: any JSON, kept with every commit.
         max_chunks: of one commit.
+        allow_empty: commit even if the region has no chunks.
 
     Raises:
+        InvalidInputError: there is nothing to write.
         ConflictError: the branch moved meanwhile. What was written stays on the private branch,
             which the message names.
     """
     spark_context(spark)
+    if not (allow_empty or plan(repo.writable_session(branch), paths, region).chunks):
+        raise InvalidInputError(
+            f"there is nothing to write to {paths}: the region has no chunks. Say allow_empty=True "
+            "if that is well",
+            kind="nothing-written",
+        )
     private = f"icefloe-slices-{sha256(write_key.encode()).hexdigest()[:16]}"
     if found := repo.find_write(write_key, branch):
         _drop(repo, private)

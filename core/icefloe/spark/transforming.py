@@ -11,6 +11,7 @@ import numpy as np
 import zarr
 
 from icefloe.errors import AlreadyExistsError, InvalidInputError
+from icefloe.spark.cf_packing import CfPacking, require_plain
 from icefloe.spark.chunk_grid import Axis, ChunkGrid, blocks, clip
 from icefloe.spark.context import spark_context
 from icefloe.spark.ingesting import write_pieces
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     type Boundary = Literal["reflect", "nearest", "periodic"] | float | None
 
 _BLOCKS_PER_TASK = 16
+_CHOICE = "Say decode=True to compute with what they mean, or decode=False with what is stored"
 _TASKS_PER_CORE = 3
 
 
@@ -46,6 +48,7 @@ def transform(
     halo: Mapping[str, int] | None = None,
     boundary: Boundary | Mapping[str, Boundary] = None,
     region: Selection | None = None,
+    decode: bool | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Staged:
     """Write arrays as a function of others, block by block; see `write`.
@@ -68,17 +71,26 @@ def transform(
             nothing, so that blocks there are smaller; `reflect` is the values mirrored, `nearest`
             the last one, `periodic` those of the other end; a number is that number.
         region: see `plan`.
+        decode: True: the function gets what stored values mean, as floats with NaN where there is
+            none (`scale_factor`, `add_offset`, `_FillValue` and the like), and outputs that are
+            packed take the same. False: it gets and gives stored values. It has to be said where an
+            array is packed.
         block_bytes: blocks hold as many chunks of one output as fit, but at least one. A task holds
             one block of each input and output at a time.
 
     Raises:
-        InvalidInputError: the arrays differ in shape.
+        InvalidInputError: the arrays differ in shape, or an array is packed and `decode` is not
+            given.
         NotFoundError: there is no such array.
         AlreadyExistsError: there is an array where one is to be created.
     """
     if not inputs:
         raise InvalidInputError("a function of no arrays: use write")
-    paths = _create(session, {outputs: None} if isinstance(outputs, str) else outputs, inputs[0])
+    wanted = {outputs: None} if isinstance(outputs, str) else outputs
+    if decode is None:
+        for each in (*inputs, *(path for path, options in wanted.items() if options is None)):
+            require_plain(CfPacking.of(_open(session, each)), _CHOICE)
+    paths = _create(session, wanted, inputs[0], decode=bool(decode))
     shape = _open(session, paths[0]).shape
     for each in (*paths, *inputs):
         if (other := _open(session, each).shape) != shape:
@@ -86,7 +98,8 @@ def transform(
                 f"{each} has the shape {other}, and {paths[0]} has {shape}", kind="shape-mismatch"
             )
     names = ChunkGrid.of(array_node(session, paths[0])).names
-    compute = _Function(tuple(inputs), function, tuple(paths), _edges(names, halo, boundary), shape)
+    edges = _edges(names, halo, boundary)
+    compute = _Function(tuple(inputs), function, tuple(paths), edges, shape, bool(decode))
     if len(paths) == 1:
         return write(spark, plan(session, paths, region), compute, block_bytes=block_bytes)
     cores = spark_context(spark).defaultParallelism
@@ -95,12 +108,17 @@ def transform(
 
 
 def _create(
-    session: Session, outputs: Mapping[str, Mapping[str, Any] | None], like: str
+    session: Session,
+    outputs: Mapping[str, Mapping[str, Any] | None],
+    like: str,
+    *,
+    decode: bool,
 ) -> list[str]:
     """Create the outputs that are to be; the paths of all."""
     model = _open(session, like)
     names = ChunkGrid.of(array_node(session, "/" + like.strip("/"))).names
-    defaults: dict[str, Any] = {"shape": model.shape, "dtype": model.dtype, "chunks": model.chunks}
+    dtype = CfPacking.of(model, decode=decode).float_dtype
+    defaults: dict[str, Any] = {"shape": model.shape, "dtype": dtype, "chunks": model.chunks}
     defaults["dimension_names"] = names if any(names) else None
     paths = ["/" + path.strip("/") for path in outputs]
     for path, options in zip(paths, outputs.values(), strict=True):
@@ -147,6 +165,7 @@ class _Function:
     outputs: tuple[str, ...]
     edges: tuple[_Edge, ...]
     shape: tuple[int, ...]
+    decode: bool
 
     def __call__(self, block: Block) -> NDArray[Any]:
         (values,) = self._values(block.open, [(part.start, part.stop) for part in block.slices])
@@ -171,16 +190,22 @@ class _Function:
         block = tuple(stop - start for start, stop in box)
         whole = tuple(stop - start for start, stop in seen)
         found = []
-        for values in self._parts(result):
+        for path, values in zip(self.outputs, self._parts(result), strict=True):
             if values.shape == whole:
-                found.append(values[inner])
+                found.append(self._stored(open_array, path, values[inner]))
             elif values.shape == block:
-                found.append(values)
+                found.append(self._stored(open_array, path, values))
             else:
                 raise InvalidInputError(
                     f"the function made {values.shape} of {whole}", kind="wrong-block-shape"
                 )
         return found
+
+    def _stored(
+        self, open_array: Callable[[str], zarr.Array[Any]], path: str, values: NDArray[Any]
+    ) -> NDArray[Any]:
+        packing = CfPacking.of(open_array(path), decode=self.decode)
+        return packing.encode(values) if packing.attributes else values
 
     def _parts(self, result: Any) -> list[NDArray[Any]]:
         """What the function gave for each output."""
@@ -210,15 +235,16 @@ class _Function:
 
     def _read(self, array: zarr.Array[Any], seen: Box) -> NDArray[Any]:
         limits = tuple((0, length) for length in self.shape)
+        packing = CfPacking.of(array, decode=self.decode)
         if clip(seen, limits) == seen:
-            return np.asarray(array[tuple(slice(*span) for span in seen)])
+            return packing.decode_to_nan(np.asarray(array[tuple(slice(*span) for span in seen)]))
         places: list[Any] = []
         for (low, high), edge, length in zip(seen, self.edges, self.shape, strict=True):
             if edge.boundary == "periodic":
                 places.append(np.arange(low, high) % length)
             else:
                 places.append(slice(max(low, 0), min(high, length)))
-        values = np.asarray(array.oindex[tuple(places)])
+        values = packing.decode_to_nan(np.asarray(array.oindex[tuple(places)]))
         for axis, edge in enumerate(self.edges):
             low, high = seen[axis]
             values = _padded(values, axis, max(-low, 0), max(high - self.shape[axis], 0), edge)

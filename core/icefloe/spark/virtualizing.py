@@ -7,6 +7,7 @@ region its manifest. No reference is ever on the driver.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,9 @@ import numpy as np
 import zarr
 
 from icefloe.errors import IcefloeError, InvalidInputError
+from icefloe.spark.cf_times import TimeUnits
 from icefloe.spark.context import spark_context
+from icefloe.spark.job_log import JobLog
 from icefloe.spark.options import public_options
 from icefloe.spark.planning import MAX_CHUNKS, Plan, plan_array
 from icefloe.spark.source import Source
@@ -59,6 +62,7 @@ def virtualize(
     loadable: Sequence[str] = (),
     drop: Sequence[str] = (),
     sort_by: str | None = None,
+    new_dim: bool = False,
     checksum: bool = True,
     storage_options: Mapping[str, Any] | None = None,
     credentials: Credentials | None = None,
@@ -74,14 +78,15 @@ def virtualize(
         session: a writable one. If this fails, drop it.
         files: paths or URLs, in order. A virtual chunk container must have each of them.
         concat_dim: the dimension along which files follow each other, by name, or by number where
-            files name none. A name that no variable has becomes a new first dimension, with one
-            file for each of its elements. None: there is one file.
+            files name none. None: there is one file. A new first dimension, with one file for each
+            of its elements, may have the name of a lone value of the files, or say `new_dim`.
         group: the group of the files to read, with all groups below it.
         into: the group of the repository to write to.
         loadable: variables whose values are copied, as those of coordinates, lone values and texts
             always are, and small variables whose chunks do not fit together.
         drop: variables to leave out. Those of groups below are called `surface/t2m`.
         sort_by: order the files by the first value that they have of this variable.
+        new_dim: `concat_dim` is a new dimension, though no variable of the files has the name.
         checksum: note when each file was changed last, so that reading a changed one fails.
         storage_options: to read the files with; none of them secret.
         credentials: gives secret options, on executors; an importable function.
@@ -113,8 +118,9 @@ def virtualize(
         sort_by=key,
         checksum=checksum,
     )
+    log = JobLog(f"refer to the chunks of {len(locations):,} files, from {locations[0]} on")
     staged = _stage(context, reading, locations)
-    together = Files(staged, _order(staged, key), concat_dim)
+    together = Files(staged, _order(staged, key), concat_dim, new_dim=new_dim)
     found = find_targets(session, into, together.join(reading.loadable))
     _require_same(session, [each for each in found if each.is_settled], staged)
     targets = [each for each in found if not each.is_settled]
@@ -128,6 +134,7 @@ def virtualize(
         plans = tuple(plan_array(session, target.path, target.region) for target in loaded)
         compute = Loaded(source, {each.path: parts_of(each, staged, "values") for each in loaded})
         arrays += write(spark, Plan(session, plans), compute).arrays
+    log.done(arrays, base)
     return Staged(session, base, tuple(arrays))
 
 
@@ -201,7 +208,16 @@ def _order(staged: Sequence[StagedFile], sort_by: str | None) -> Ints:
                 f"{file.location} has no values of {sort_by!r} to sort by",
                 kind="inconsistent-files",
             )
-    return np.array(sorted(range(len(staged)), key=lambda number: staged[number].key), np.int64)
+    moments = [_moment(file, sort_by) for file in staged]
+    return np.array(sorted(range(len(staged)), key=moments.__getitem__), np.int64)
+
+
+def _moment(file: StagedFile, sort_by: str) -> Any:
+    """What a file is sorted by; times as such, for files may count them from different days."""
+    (key,) = file.key
+    told = next(json.loads(each.attributes) for each in file.variables if each.name == sort_by)
+    units = TimeUnits.of(told.get("units"), told.get("calendar"))
+    return key if units is None else units.reference + key * units.step
 
 
 def _write_virtual(

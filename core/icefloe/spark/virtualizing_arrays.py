@@ -14,7 +14,8 @@ from zarr.storage import MemoryStore
 
 from icefloe.errors import InvalidInputError
 from icefloe.format import paths
-from icefloe.spark.hdf5_variable import STRING
+from icefloe.spark.cf_times import TimeUnits
+from icefloe.spark.hdf5_variable import STRING, decoding
 from icefloe.spark.virtualizing_layout import MEANING
 
 if TYPE_CHECKING:
@@ -109,9 +110,23 @@ def _target(session: Session, path: str, joined: Joined) -> Target:
     length = 0 if axis is None else node.array.shape[axis].array_length
     for document in (there, wanted):
         document["shape"] = [n if at != axis else "any" for at, n in enumerate(document["shape"])]
+        document["codecs"] = decoding(document["codecs"])
     if told := _difference(there, wanted, _OF_VALUES):
         raise InvalidInputError(f"{path} {told}", kind="inconsistent-files")
-    _require_meanings(path, there["attributes"], joined.attributes)
+    joined = _counted_as(session, path, joined, there["attributes"])
+    attributes = dict(joined.attributes)
+    if joined.units and "units" in attributes:
+        # They mean the same, or are counted anew.
+        attributes["units"] = there["attributes"].get("units")
+    _require_meanings(path, there["attributes"], attributes)
+    return _fitted(path, joined, there, wanted, length)
+
+
+def _fitted(
+    path: str, joined: Joined, there: Mapping[str, Any], wanted: Mapping[str, Any], length: int
+) -> Target:
+    """Where the files go in an array that has as many elements along their axis."""
+    axis = joined.axis
     if axis is None or joined.load:
         return Target(path, joined, length, exists=True)
     told = _difference(there, wanted, _OF_CHUNKS)
@@ -123,6 +138,34 @@ def _target(session: Session, path: str, joined: Joined) -> Target:
             kind="unaligned-files",
         )
     return Target(path, replace(joined, load=bool(told)), length, exists=True)
+
+
+def _counted_as(
+    session: Session, path: str, joined: Joined, attributes: Mapping[str, Any]
+) -> Joined:
+    """The variable, counting time as the array does that is there."""
+    if not joined.units:
+        return joined
+    if joined.bounds_of is not None and "units" not in attributes:
+        beside = f"{paths.parent(path).rstrip('/')}/{paths.name(joined.bounds_of)}"
+        node = session.node(beside)
+        attributes = {} if node is None else json.loads(node.user_data)["attributes"]
+    there = TimeUnits.of(attributes.get("units"), attributes.get("calendar"))
+    if there is None:
+        raise InvalidInputError(
+            f"attribute units of {path} is {attributes.get('units')}, and in the files it is "
+            f"{joined.units[0].text}",
+            kind="inconsistent-files",
+        )
+    if {(each.step, each.reference) for each in joined.units} == {(there.step, there.reference)}:
+        return joined
+    if not (joined.load or joined.may_load):
+        raise InvalidInputError(
+            f"{path} counts in {there.text!r}, and the files in {joined.units[0].text!r}: copy it, "
+            f"with loadable=[{joined.name!r}]",
+            kind="inconsistent-files",
+        )
+    return replace(joined, load=True, recode_to=there)
 
 
 def _difference(

@@ -102,8 +102,8 @@ def _stage(
             found = hdf5.read_refs(opened, reading.group, variable, checksum=reading.checksum)
             refs.add(number, at, found, len(found))
         digest = None
-        if may:
-            data = hdf5.read_values(opened, reading.group, variable)
+        data = _values(reading, opened, variable, must=must) if may else None
+        if data is not None:
             digest = hashlib.blake2b(data, digest_size=16).digest()
             if data:
                 values.add(number, at, _inline(data), len(data))
@@ -119,6 +119,16 @@ def _stage(
         values.id_since(counts[1]),
         key,
     )
+
+
+def _values(reading: Reading, opened: OpenFile, variable: Variable, *, must: bool) -> bytes | None:
+    """The values of a variable; None if they cannot be read, and need not be."""
+    try:
+        return hdf5.read_values(opened, reading.group, variable)
+    except InvalidInputError:
+        if must or variable.name == reading.sort_by:
+            raise
+        return None
 
 
 def _require(opened: OpenFile, variable: Variable, *, may: bool) -> None:

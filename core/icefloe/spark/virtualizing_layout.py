@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icefloe.errors import InvalidInputError
+from icefloe.spark.cf_times import TimeUnits
+from icefloe.spark.hdf5_variable import decoding
 from icefloe.spark.virtualizing_staging import loading
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ class Joined:
         axis: along which files follow each other; None if the first file speaks for all.
         is_new: the files do not have that axis.
         load: copy the values, do not refer to them.
+        units: of time counts, for each kind of file: those of the variable, or of the one that it
+            has the bounds of; empty where it counts no time.
+        bounds_of: the variable that it has the bounds of, if there is one.
+        recode_to: the units in which all files shall count; None: files are taken as they are.
         may_load: all files had their values staged.
         numbers: the files, in order.
         places: the number of the variable in each of them.
@@ -52,6 +58,9 @@ class Joined:
     numbers: Ints
     places: Ints
     edges: Ints
+    units: tuple[TimeUnits, ...] = ()
+    bounds_of: str | None = None
+    recode_to: TimeUnits | None = None
 
     @property
     def name(self) -> str:
@@ -62,7 +71,12 @@ class Files:
     """The files in order; what many of them share is looked at once."""
 
     def __init__(
-        self, files: Sequence[StagedFile], numbers: Ints, concat: str | int | None
+        self,
+        files: Sequence[StagedFile],
+        numbers: Ints,
+        concat: str | int | None,
+        *,
+        new_dim: bool = False,
     ) -> None:
         self._files = [files[number] for number in numbers.tolist()]
         self._numbers = numbers
@@ -70,6 +84,20 @@ class Files:
         self._kinds, self._kind = _distinct([file.variables for file in self._files])
         self._is_new = isinstance(concat, str) and not any(
             concat in variable.dimensions for variable in self._kinds[0]
+        )
+        if self._is_new and not new_dim:
+            self._require_lone(str(concat))
+
+    def _require_lone(self, concat: str) -> None:
+        """Raises InvalidInputError if nothing says that a name is meant to be a new dimension."""
+        if any(each.name == concat and not each.shape for each in self._kinds[0]):
+            return
+        known = {name for each in self._kinds[0] for name in each.dimensions if name}
+        raise InvalidInputError(
+            f"no variable has the dimension concat_dim={concat!r}; there are "
+            f"{', '.join(sorted(known)) or 'none with names'}. If it shall be a new one, with a "
+            "step for each file, say new_dim=True",
+            kind="unknown-dimension",
         )
 
     def join(self, loadable: frozenset[str]) -> list[Joined]:
@@ -101,13 +129,18 @@ class Files:
         kinds = [kind[place] for kind, place in zip(self._kinds, places, strict=True)]
         place = np.array(places)[self._kind]
         axis = self._axis(kinds[0])
-        self._check(kinds, axis)
+        bounds_of = self._bounds_of(name)
+        units = self._units(kinds, bounds_of) if axis is not None else ()
+        self._check(kinds, axis, has_times=bool(units))
         load = any(loading(kind, loadable)[0] for kind in kinds)
+        is_mixed = len({(each.step, each.reference) for each in units}) > 1
         is_new = axis is not None and self._is_new
         if is_new:
             kinds = [_with_axis(kind, str(self._concat)) for kind in kinds]
         sizes = np.array([1 if axis is None else kind.shape[axis] for kind in kinds])[self._kind]
         obstacle = None if load else self._obstacle(kinds, axis, sizes)
+        if is_mixed:
+            obstacle = f"its times are in {units[0].text!r} in one file, and not in all"
         lacking = self._without_values(place)
         if lacking is not None and (load or obstacle):
             raise _unfit(name, obstacle or f"{lacking} has too much of it to copy")
@@ -118,9 +151,12 @@ class Files:
             shape = (*first.shape[:axis], int(sizes.sum()), *first.shape[axis + 1 :])
             first = replace(first, shape=shape)
         count = 1 if axis is None else len(sizes)
+        attributes = _common([json.loads(kind.attributes) for kind in kinds])
+        if units and bounds_of is None:
+            attributes["units"] = units[0].text
         return Joined(
             variable=first,
-            attributes=_common([json.loads(kind.attributes) for kind in kinds]),
+            attributes=attributes,
             axis=axis,
             is_new=is_new,
             load=load or obstacle is not None,
@@ -128,7 +164,33 @@ class Files:
             numbers=self._numbers[:count],
             places=place[:count],
             edges=np.concatenate([[0], np.cumsum(sizes[:count])]),
+            units=tuple(units[kind] for kind in self._kind[:count].tolist()) if units else (),
+            bounds_of=bounds_of,
+            recode_to=units[0] if is_mixed else None,
         )
+
+    def _bounds_of(self, name: str) -> str | None:
+        """The variable that another one has the bounds of, as the first file tells."""
+        group, _, base = name.rpartition("/")
+        for each in self._kinds[0]:
+            told = json.loads(each.attributes)
+            beside = each.name.rpartition("/")[0] == group
+            if beside and base in (told.get("bounds"), told.get("climatology")):
+                found: str = each.name
+                return found
+        return None
+
+    def _units(self, kinds: Sequence[Variable], bounds_of: str | None) -> tuple[TimeUnits, ...]:
+        """In which units each kind of file counts time; none if a variable counts no time."""
+        told = [json.loads(kind.attributes) for kind in kinds]
+        if bounds_of is not None and not any("units" in each for each in told):
+            # Bounds have the units of what they are bounds of, mostly without saying so.
+            own = [{each.name: each for each in kind}[bounds_of] for kind in self._kinds]
+            told = [json.loads(each.attributes) for each in own]
+        units = [TimeUnits.of(each.get("units"), each.get("calendar")) for each in told]
+        packed = any({"scale_factor", "add_offset"} & each.keys() for each in told)
+        known = [each for each in units if each is not None]
+        return () if packed or len(known) < len(units) else tuple(known)
 
     def _axis(self, variable: Variable) -> int | None:
         concat = self._concat
@@ -140,7 +202,7 @@ class Files:
             return None if stays else 0
         return variable.dimensions.index(concat) if concat in variable.dimensions else None
 
-    def _check(self, kinds: Sequence[Variable], axis: int | None) -> None:
+    def _check(self, kinds: Sequence[Variable], axis: int | None, *, has_times: bool) -> None:
         """What all files must agree on, whether values are copied or not."""
         first = kinds[0]
         skip = None if self._is_new else axis
@@ -152,6 +214,9 @@ class Files:
                 "type": (first.dtype, kind.dtype),
                 **_meanings(first, kind),
             }
+            if has_times:
+                # They are counted anew where they differ.
+                pairs.pop("attribute units")
             for what, (one, other) in pairs.items():
                 if one != other:
                     told = f"has the {what} {other}, and {one} in the first file"
@@ -163,6 +228,8 @@ class Files:
         for number, kind in enumerate(kinds):
             for what in ("chunks", "codecs", "fill"):
                 one, other = getattr(first, what), getattr(kind, what)
+                if what == "codecs":
+                    one, other = decoding(json.loads(one)), decoding(json.loads(other))
                 if one != other:
                     at = self._first_of(number)
                     return f"in {at} its {what} are {other}, and {one} in the first file"

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icefloe.chunk_edits import EditColumns
+from icefloe.errors import InvalidInputError
 from icefloe.format.chunk_refs import ChunkRefs
+from icefloe.spark.cf_packing import fill_values
 from icefloe.spark.chunk_grid import inside
 from icefloe.spark.hdf5_variable import values_of
 from icefloe.spark.regions import write_region
@@ -127,4 +129,26 @@ class Loaded:
             data = refs.inline[0] if refs.inline is not None else None
             shape = [size if at == axis else n for at, n in enumerate(variable.shape)]
             found.append(values_of(replace(variable, shape=tuple(shape)), data or b""))
+        return self._counted(path, rows, found)
+
+    def _counted(self, path: str, rows: slice, values: list[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Values in the units that all files shall count in."""
+        joined = self.parts[path].target.joined
+        wanted = joined.recode_to
+        if wanted is None:
+            return values
+        fills = fill_values(path, joined.attributes, np.dtype(joined.variable.dtype))
+        found = []
+        for units, each in zip(joined.units[rows], values, strict=True):
+            counted = ~np.isin(each, fills) if fills else np.ones(each.shape, np.bool_)
+            recoded = each.copy()
+            try:
+                recoded[counted] = wanted.recode(each[counted], units, each.dtype)
+            except InvalidInputError as error:
+                raise InvalidInputError(
+                    f"{path}, which a file counts in {units.text!r}: {error}. Leave it out, with "
+                    f"drop=[{joined.name!r}]",
+                    kind=error.kind,
+                ) from error
+            found.append(recoded)
         return found

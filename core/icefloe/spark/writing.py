@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icefloe.adoption import Adopted
-from icefloe.errors import InternalError, InvalidInputError
+from icefloe.errors import InternalError, InvalidInputError, SessionStateError
 from icefloe.format.ids import ManifestId
 from icefloe.format.nodes import ManifestRefs
 from icefloe.format.snapshot import ManifestFiles
 from icefloe.format.transaction_log import union_of_coordinates
 from icefloe.spark.context import spark_context
+from icefloe.spark.job_log import JobLog, told_plan
 from icefloe.spark.planning import MAX_CHUNKS, array_node
 from icefloe.spark.progress import shown
 from icefloe.spark.regions import WrittenRegion
 from icefloe.spark.source import Source
+from icefloe.spark.task_errors import marked, task_errors_raised
 from icefloe.spark.tasks import Job, Part, WrittenPart, join_parts, write_part
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class StagedArray:
     """Manifests written."""
     chunks: int
     """Chunks that changed."""
+    stored_bytes: int = 0
+    """Of these chunks, as they are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,17 @@ class Staged:
 
         Asked for before the session has committed, it flushes it: the snapshot is on no branch, and
         the session is read-only from then on. `Session.flush` does the same under a write key.
+
+        Raises:
+            SessionStateError: nothing was written.
         """
         if self.session.read_only:
             return self.session.snapshot_id
+        if not self.session.has_uncommitted_changes:
+            raise SessionStateError(
+                "nothing was written: session.flush(message) stages it all the same",
+                kind="nothing-written",
+            )
         return self.session.flush(f"Write {', '.join(array.path for array in self.arrays)}")
 
     def as_json(self) -> dict[str, Any]:
@@ -114,6 +126,7 @@ def write(
     aim = tasks or context.defaultParallelism * _TASKS_PER_CORE
     parts = list(_parts(job, plan.arrays, aim))
     names = ", ".join(array.path for array in plan.arrays)
+    log = JobLog(told_plan("write", plan.arrays, len(parts)))
     told = f"icefloe: write {plan.chunks:,} chunks of {names}"
     written = run(context, partial(write_part, job), parts, told)
     regions = [item for item in written if isinstance(item, WrittenRegion)]
@@ -123,6 +136,7 @@ def write(
         told = f"icefloe: join the manifests of {len(groups):,} regions of {names}"
         regions += run(context, partial(join_parts, job), groups, told)
     staged = tuple(adopt(session, array, regions) for array in plan.arrays)
+    log.done(staged, base)
     return Staged(session, base, staged)
 
 
@@ -132,8 +146,13 @@ def run[I, O](
     """One task for each item, at once; their answers."""
     if not items:
         return []
-    with described(context, description):
-        return context.parallelize(items, len(items)).map(function).collect()
+
+    def marking(item: I) -> O:
+        with marked():
+            return function(item)
+
+    with described(context, description), task_errors_raised():
+        return context.parallelize(items, len(items)).map(marking).collect()
 
 
 @contextmanager
@@ -171,7 +190,8 @@ def adopt(session: Session, array: ArrayPlan, regions: Sequence[WrittenRegion]) 
         index,
     )
     session.adopt_manifests(array.path, adopted)
-    return StagedArray(array.path, len(manifests), len(index))
+    written = sum(region.stored_bytes for region in mine)
+    return StagedArray(array.path, len(manifests), len(index), written)
 
 
 def _check(plan: Plan) -> None:
