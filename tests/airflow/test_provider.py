@@ -249,6 +249,7 @@ def some_trigger(kind):
         contains="C",
         once=True,
         poll_interval=3.0,
+        event_interval=9.0,
     )
 
 

@@ -11,12 +11,13 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, TaskDe
 
 import icefloe
 from airflow_icechunk.conditions import ArrayReady, SnapshotArrived, TagExists, describe, restore
-from airflow_icechunk.events import snapshot_id_from_event
+from airflow_icechunk.events import snapshot_id_from_event, snapshot_ids_from_event
 from airflow_icechunk.sensors.icechunk import (
     IcechunkArraySensor,
     IcechunkBranchSensor,
     IcechunkTagSensor,
 )
+from airflow_icechunk.triggers import icechunk as triggers
 from airflow_icechunk.triggers.icechunk import IcechunkBranchTrigger, IcechunkConditionTrigger
 
 SOON = 0.02
@@ -273,16 +274,48 @@ async def test_a_deferred_sensor_fails_where_a_person_has_to_act(repo):
 
 async def test_a_watcher_tells_of_new_snapshots_only(repo, commit):
     commit(0)
-    at_work = await watching(IcechunkBranchTrigger(poll_interval=SOON), 2)
+    watcher = IcechunkBranchTrigger(poll_interval=SOON, event_interval=SOON)
+    at_work = await watching(watcher, 2)
     before = repo.lookup_branch("main")
-
-    def two():
-        return [commit(1), commit(2)]
-
-    made = await asyncio.to_thread(two)
+    first = await asyncio.to_thread(commit, 1)
+    await asyncio.sleep(0.3)
+    second = await asyncio.to_thread(commit, 2)
     events = await at_work
-    assert [event["snapshot_id"] for event in events] == made
-    assert [event["previous_snapshot_id"] for event in events] == [before, made[0]]
+    assert [event["snapshot_ids"] for event in events] == [[first], [second]]
+    assert [event["previous_snapshot_id"] for event in events] == [before, first]
+
+
+async def test_what_is_new_at_one_look_is_one_event_that_lists_it(repo, commit):
+    tip = repo.lookup_branch("main")
+    made = [commit(row) for row in range(3)]
+    (event,) = await collect(IcechunkBranchTrigger(after=tip, poll_interval=SOON), 1)
+    assert event["snapshot_ids"] == made
+    assert (event["snapshot_id"], event["previous_snapshot_id"]) == (made[-1], tip)
+    assert event["parent"] == made[-2]
+    assert snapshot_ids_from_event({"from_trigger": True, "payload": event}) == made
+
+
+async def test_events_keep_the_distance_that_the_scheduler_needs(repo, commit):
+    tip = repo.lookup_branch("main")
+    commit(0)
+    watcher = IcechunkBranchTrigger(after=tip, poll_interval=SOON, event_interval=1.5)
+    events = watcher.run()
+    await anext(events)
+    began = time.monotonic()
+    made = [commit(1), commit(2)]
+    assert (await anext(events)).payload["snapshot_ids"] == made
+    assert time.monotonic() - began > 1.4
+    await events.aclose()
+
+
+async def test_a_long_history_is_told_in_several_events(repo, commit, monkeypatch):
+    monkeypatch.setattr(triggers, "_MAX_LISTED", 2)
+    tip = repo.lookup_branch("main")
+    made = [commit(row % 4) for row in range(5)]
+    watcher = IcechunkBranchTrigger(after=tip, poll_interval=SOON, event_interval=SOON)
+    events = await collect(watcher, 3)
+    assert [event["snapshot_ids"] for event in events] == [made[:2], made[2:4], made[4:]]
+    assert [event["previous_snapshot_id"] for event in events] == [tip, made[1], made[3]]
 
 
 async def test_a_watcher_may_tell_of_what_is_there(repo, commit):
@@ -290,7 +323,9 @@ async def test_a_watcher_may_tell_of_what_is_there(repo, commit):
     head = IcechunkBranchTrigger(initial="head", poll_interval=SOON)
     assert [event["snapshot_id"] for event in await collect(head, 1)] == made[-1:]
     every = IcechunkBranchTrigger(initial="all", poll_interval=SOON)
-    assert [event["snapshot_id"] for event in await collect(every, 4)][-2:] == made
+    (event,) = await collect(every, 1)
+    assert event["snapshot_ids"] == [item.id for item in repo.ancestry(branch="main")][::-1]
+    assert event["previous_snapshot_id"] is None
 
 
 async def test_a_watcher_may_tell_of_the_newest_only(repo, commit):
@@ -299,6 +334,7 @@ async def test_a_watcher_may_tell_of_the_newest_only(repo, commit):
     watcher = IcechunkBranchTrigger(after=tip, every_snapshot=False, poll_interval=SOON)
     (event,) = await collect(watcher, 1)
     assert (event["snapshot_id"], event["previous_snapshot_id"]) == (made[-1], tip)
+    assert event["snapshot_ids"] == made[-1:]
 
 
 async def test_a_watcher_tells_of_changes_under_its_path_only(repo, commit):
@@ -347,7 +383,7 @@ async def test_a_watcher_goes_on_from_its_watermark_after_a_restart(repo, commit
     _, arguments = watcher.serialize()
     again = IcechunkBranchTrigger(**arguments)
     again.asset_state_store = store
-    assert [event["snapshot_id"] for event in await collect(again, 2)] == missed
+    assert [event["snapshot_ids"] for event in await collect(again, 1)] == [missed]
 
 
 async def test_a_watcher_that_dies_before_its_events_left_tells_them_again(repo, commit):
@@ -432,5 +468,6 @@ def test_a_snapshot_id_is_read_from_both_shapes_of_events():
     event = SimpleNamespace(extra={"from_trigger": True, "payload": {"snapshot_id": "A"}})
     assert snapshot_id_from_event(event) == "A"
     assert snapshot_id_from_event({"snapshot_id": "B"}) == "B"
+    assert snapshot_ids_from_event({"snapshot_id": "B"}) == ["B"]
     with pytest.raises(ValueError, match="tells of no snapshot"):
         snapshot_id_from_event({"something": "else"})
