@@ -56,6 +56,8 @@ with DAG(
         audit=audit,
         guards={"allowed_arrays": ["/", "/temperature"], "forbid_shrink": True},
         tag="temperature-{{ run_id | replace(':', '') | replace('+', '') }}",
+        # Cleared, the run publishes again: that gets a tag of its own.
+        if_exists="suffix",
         message="Temperatures of three stations",
         outlets=[icechunk_asset()],
     )

@@ -49,6 +49,11 @@ class IcechunkOperator(BaseOperator):
     def repository(self) -> Repository:
         return self.hook.repository
 
+    def say(self, message: str, *about: object) -> None:
+        """Tell the log of the task what was done, and to which repository."""
+        place = self.repository.storage.url, self.icechunk_conn_id
+        self.log.info("%s (%s): %s", *place, message % about)
+
     def report(self, context: Context, snapshot_id: str, **about: str | None) -> str:
         """Tell Airflow of a snapshot; see ``report_snapshot``. Returns its id."""
         self._report = report_snapshot(

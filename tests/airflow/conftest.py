@@ -1,6 +1,7 @@
 """A private Airflow home, connections in the environment, and tasks without a database."""
 
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -10,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import structlog
 import zarr
+from structlog.testing import LogCapture
 
 import icefloe
 
@@ -168,6 +171,18 @@ def run(monkeypatch):
         return operator.execute(context)
 
     return execute
+
+
+@pytest.fixture
+def said(caplog):
+    """What was logged since the test began, as one text."""
+    configured, captured = structlog.get_config(), LogCapture()
+    level = structlog.make_filtering_bound_logger(logging.INFO)
+    # Airflow's own processors filter by the level that is set above.
+    structlog.configure(processors=[captured], wrapper_class=level)
+    with caplog.at_level("INFO"):
+        yield lambda: "\n".join([*(entry["event"] for entry in captured.entries), *caplog.messages])
+    structlog.configure(**configured)
 
 
 @pytest.fixture

@@ -1,0 +1,45 @@
+"""Arguments of operators: judged when the Dag is parsed, where they can be, and when used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+class WrongArgumentError(AirflowFailException, ValueError):
+    """An argument is missing or wrong: a retry would not change that, so none is made."""
+
+
+def is_known(value: Any) -> bool:
+    """Whether a value is final when the Dag is parsed: no template, no output of another task."""
+    if isinstance(value, str):
+        return "{{" not in value and "{%" not in value
+    return not hasattr(value, "iter_references")
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Refuse what is none of the choices.
+
+    :raises ValueError: it is not; what is not known yet is let through.
+    """
+    if is_known(value) and value not in choices:
+        known = " or ".join(f"{choice!r}" for choice in choices)
+        raise ValueError(f"{name} is {value!r}, and must be {known}")
+
+
+def required(name: str, value: Any) -> str:
+    """A text that a template made.
+
+    :raises WrongArgumentError: it is empty or none: what it was made of is missing.
+    """
+    # `None` as a text is what Jinja makes of a value that is not there.
+    if value in (None, "", "None"):
+        raise WrongArgumentError(
+            f"{name} is {'empty' if value == '' else 'None'}: look at its template, and at the "
+            "task whose output it uses"
+        )
+    return str(value)
