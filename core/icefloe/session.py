@@ -182,6 +182,10 @@ class Session(WorkingTree):
 
         return IcechunkStore(self)
 
+    @property
+    def has_uncommitted_changes(self) -> bool:
+        return bool(self._view.changes)
+
     def status(self) -> Diff:
         """What the session has changed so far."""
         with self._lock:

@@ -14,6 +14,7 @@ import zarr
 from pyspark import TaskContext
 from pyspark.serializers import CloudPickleSerializer
 
+from icefloe import InvalidInputError
 from icefloe import spark as ice
 from spark.kills import java_above, kill
 
@@ -131,3 +132,27 @@ def leave(spark, session):
     """Ends the program, as if all were well."""
     write_all(spark, session)
     sys.exit(0)
+
+
+def reach_outside(spark, session):
+    """Fails on an executor, with a mistake that stays one."""
+
+    def compute(block):
+        raise InvalidInputError("outside the grid", kind="row-outside-array")
+
+    create(session)
+    ice.write(spark, ice.plan(session, "a"), compute)
+
+
+def read_outside_a_task(spark, session):
+    """Fails in a data source, whose errors reach the driver as the text of Spark's own."""
+    options = {"url": session.context.assets.storage.url, "array": "none"}
+    spark.read.format("icechunk").options(**options).load().collect()
+
+
+def fail_for_now(spark, session):
+    raise ConnectionError("the source does not answer")
+
+
+def do_nothing(spark, session):
+    """A day without data."""

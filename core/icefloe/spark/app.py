@@ -5,6 +5,8 @@
 
 The function is called as `job(spark, session, **params)`. The repository is the result channel: the
 exit code is 0 only if a snapshot is registered there under the write key. Its id is printed, too.
+Why it failed is told as `icefloe.job_reports` says. A job that changed nothing fails, unless
+`--allow-empty` is given.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import json
 import os
 import sys
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
@@ -22,8 +25,9 @@ if __name__ == "__main__":
 
 from pyspark.sql import SparkSession
 
-from icefloe.errors import InvalidInputError
+from icefloe.errors import InvalidInputError, SessionStateError
 from icefloe.repository import Repository
+from icefloe.spark.driver_failures import TellingParser, failures_told
 from icefloe.spark.options import import_function, public_options
 
 if TYPE_CHECKING:
@@ -33,55 +37,85 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; its exit code."""
     arguments = _parser().parse_args(argv)
-    repo = Repository.open(
-        arguments.url,
-        arguments.storage_options,
-        credentials=arguments.credentials,
-        authorize_virtual_chunk_access=dict.fromkeys(arguments.virtual_chunks),
-    )
-    found = repo.find_write(arguments.write_key)
+    with failures_told():
+        repo = Repository.open(
+            arguments.url,
+            arguments.storage_options,
+            credentials=arguments.credentials,
+            authorize_virtual_chunk_access=dict.fromkeys(arguments.virtual_chunks),
+        )
+    key = arguments.write_key
+    found = repo.find_write(key)
     if found is None:
-        try:
-            _run(repo, arguments)
-        except Exception:
-            # The write may have landed all the same, or somebody else's attempt at it.
-            if repo.find_write(arguments.write_key) is None:
-                raise
-        except SystemExit as left:
-            # A job that ends the program has staged nothing, whatever it says.
-            print(f"the job called sys.exit({left.code!r})", file=sys.stderr)
-        found = repo.find_write(arguments.write_key)
-    if found is None:
-        print(f"no snapshot is registered as {arguments.write_key!r}", file=sys.stderr)
-        return 1
-    print(json.dumps({"snapshot_id": found, "write_key": arguments.write_key}), flush=True)
+        with failures_told(repo.storage, key):
+            try:
+                _run(repo, arguments)
+            except Exception:
+                # The write may have landed all the same, or somebody else's attempt at it.
+                if repo.find_write(key) is None:
+                    raise
+            except SystemExit as left:
+                # A job that ends the program has staged nothing, whatever it says.
+                if repo.find_write(key) is None:
+                    raise SessionStateError(
+                        f"the job called sys.exit({left.code!r}), and no snapshot is registered "
+                        f"as {key!r}",
+                        kind="job-left",
+                    ) from left
+            found = repo.find_write(key)
+    print(json.dumps({"snapshot_id": found, "write_key": key}), flush=True)
     return 0
 
 
 def _run(repo: Repository, arguments: argparse.Namespace) -> None:
+    job = import_function(arguments.job)
+    _check_parameters(job, arguments)
     branch = None if arguments.base else arguments.branch
     session = repo.writable_session(branch, snapshot_id=arguments.base)
     spark = SparkSession.builder.appName(f"icefloe: {arguments.write_key}").getOrCreate()
     try:
-        arguments.job(spark, session, **arguments.params)
+        job(spark, session, **arguments.params)
+        if not (session.has_uncommitted_changes or session.read_only or arguments.allow_empty):
+            raise SessionStateError(
+                f"the job {arguments.job} changed nothing: give --allow-empty if it may",
+                kind="nothing-written",
+            )
         session.flush(arguments.message, metadata=arguments.metadata, write_key=arguments.write_key)
     finally:
         spark.stop()
 
 
+def _check_parameters(job: Callable[..., Any], arguments: argparse.Namespace) -> None:
+    """Raises InvalidInputError if the job cannot be called so: before Spark starts."""
+    try:
+        known = signature(job)
+    except ValueError:
+        # Some functions that are not written in Python do not tell.
+        return
+    try:
+        known.bind(None, None, **arguments.params)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"{arguments.job}{known} cannot be called with (spark, session, "
+            f"**{arguments.params}): {error}",
+            kind="wrong-job-parameters",
+        ) from error
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="icefloe.spark.app", description=__doc__)
+    parser = TellingParser(prog="icefloe.spark.app", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     place = parser.add_mutually_exclusive_group()
-    parser.add_argument(
-        "--job", required=True, type=checked(import_function), metavar="MODULE:FUNCTION"
-    )
+    parser.add_argument("--job", required=True, metavar="MODULE:FUNCTION")
     parser.add_argument("--url", required=True, help="of the repository")
     place.add_argument("--base", metavar="SNAPSHOT_ID", help="to write on")
     place.add_argument("--branch", default="main", help="whose tip to write on; it does not move")
     parser.add_argument("--write-key", required=True, help="names this write, in every attempt")
     parser.add_argument("--message", required=True, help="of the snapshot")
     parser.add_argument("--metadata", type=json_object, default={}, help="of the snapshot, as JSON")
+    parser.add_argument(
+        "--allow-empty", action="store_true", help="a job that changes nothing succeeds, too"
+    )
     parser.add_argument("--params", type=json_object, default={}, help="for the job, as JSON")
     parser.add_argument(
         "--storage-options",

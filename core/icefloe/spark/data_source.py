@@ -14,6 +14,7 @@ from icefloe.errors import InvalidInputError
 from icefloe.spark.reading import ArrayReader, LongForm
 from icefloe.spark.row_sink import RowSink
 from icefloe.spark.snapshot_stream import SCHEMA, SnapshotStream
+from icefloe.spark.task_errors import marked
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
@@ -38,9 +39,11 @@ class IcechunkDataSource(DataSource):
     def name(cls) -> str:
         return "icechunk"
 
+    @marked()
     def schema(self) -> str:
         return LongForm.of(self.options).schema()
 
+    @marked()
     def reader(self, schema: StructType) -> ArrayReader:
         table = LongForm.of(self.options)
         wanted = self.options.get("filters", "true").lower() != "false"
@@ -51,11 +54,13 @@ class IcechunkDataSource(DataSource):
 
         return FilteringReader(table)
 
+    @marked()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise InvalidInputError("rows are written over an array in mode append")
         return RowSink(dict(self.options))
 
+    @marked()
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
@@ -83,5 +88,6 @@ class IcechunkSnapshotsDataSource(DataSource):
     def schema(self) -> str:
         return SCHEMA
 
+    @marked()
     def streamReader(self, schema: StructType) -> SnapshotStream:  # noqa: N802
         return SnapshotStream(dict(self.options))

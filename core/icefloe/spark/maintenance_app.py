@@ -6,7 +6,7 @@
 
 The report is stored in the repository (see `icefloe.job_reports`) under the report key, and the
 exit code is 0 only if it is there. A key that has a report already has had its run: nothing is
-done again.
+done again. Why a run failed is told as `icefloe.job_reports` says.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from icefloe.job_reports import find_report, store_report
 from icefloe.repository import Repository
 from icefloe.spark import maintain
 from icefloe.spark.app import checked, json_object, storage_options
+from icefloe.spark.driver_failures import TellingParser, failures_told
 from icefloe.spark.options import import_function
 
 if TYPE_CHECKING:
@@ -46,14 +47,16 @@ _FINDINGS = 100
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; its exit code."""
     arguments = _parser().parse_args(argv)
-    _check(arguments.task, arguments.params)
-    repo = Repository.open(
-        arguments.url, arguments.storage_options, credentials=arguments.credentials
-    )
+    with failures_told():
+        repo = Repository.open(
+            arguments.url, arguments.storage_options, credentials=arguments.credentials
+        )
     report = find_report(repo.storage, arguments.report_key)
     if report is None:
-        report = _run(repo, arguments)
-        store_report(repo.storage, arguments.report_key, report)
+        with failures_told(repo.storage, arguments.report_key):
+            _check(arguments.task, arguments.params)
+            report = _run(repo, arguments)
+            store_report(repo.storage, arguments.report_key, report)
     print(json.dumps(report), flush=True)
     return 0
 
@@ -148,7 +151,7 @@ def _time(text: str) -> datetime:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="icefloe.spark.maintenance_app", description=__doc__)
+    parser = TellingParser(prog="icefloe.spark.maintenance_app", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--task", required=True, choices=TASKS)
     parser.add_argument("--url", required=True, help="of the repository")

@@ -17,6 +17,7 @@ from icefloe.spark.coordinates import coordinate_path, coordinate_values
 from icefloe.spark.options import names_in, open_session, required
 from icefloe.spark.planning import array_node
 from icefloe.spark.source import Source
+from icefloe.spark.task_errors import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,6 +173,7 @@ class ArrayReader(DataSourceReader):
     bounds: dict[int, list[Span]] = field(default_factory=dict)
     """What filters leave of dimensions."""
 
+    @marked()
     def partitions(self) -> list[InputPartition]:
         session = self.table.source.open()
         grid = ChunkGrid.of(array_node(session, self.table.path))
@@ -189,7 +191,8 @@ class ArrayReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Without partitions, Spark asks for one that does not exist.
         if isinstance(partition, Boxes):
-            yield from self.table.batches(partition.box)
+            with marked():
+                yield from self.table.batches(partition.box)
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

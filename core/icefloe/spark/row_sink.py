@@ -28,6 +28,7 @@ from icefloe.spark.regions import base_refs, read_manifest, write_manifest
 from icefloe.spark.row_writing import columns_of
 from icefloe.spark.rows import RowTarget, RowWriter, by_chunk, joined, locate
 from icefloe.spark.source import Source
+from icefloe.spark.task_errors import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -168,9 +169,11 @@ class RowSink(DataSourceArrowWriter):
         self.target = row_target(self.options)
         self.write_key = self.options.get("write_key") or uuid.uuid4().hex
 
+    @marked()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_partition(self.target, iterator)
 
+    @marked()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         publish(
             open_repository(self.options),

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from icefloe.errors import InvalidInputError
 from icefloe.spark.options import open_repository, required
 from icefloe.spark.row_sink import publish, row_target, write_partition, written_rows
+from icefloe.spark.task_errors import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +25,11 @@ class RowStreamSink(DataSourceStreamArrowWriter):
 
     options: dict[str, str]
 
+    @marked()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_partition(row_target(self.options), iterator)
 
+    @marked()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         written = written_rows(messages)
         path = "/" + required(self.options, "array").strip("/")

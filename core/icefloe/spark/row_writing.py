@@ -26,6 +26,7 @@ from icefloe.spark.rows import (
     to_batch,
 )
 from icefloe.spark.source import Source
+from icefloe.spark.task_errors import marked, task_errors_raised
 from icefloe.spark.tasks import carry_region
 from icefloe.spark.writing import Staged, adopt, described, run
 
@@ -114,27 +115,30 @@ def _write(
     # By hash, never by range: that would run everything above it twice.
     sorted_rows = located.repartition(count, REGION).sortWithinPartitions(REGION, CHUNK)
     written = sorted_rows.mapInArrow(partial(_write_sorted, target), "region binary")
-    with described(context, f"icefloe: write rows to {target.array.path}"):
+    told = f"icefloe: write rows to {target.array.path}"
+    with described(context, told), task_errors_raised():
         return [pickle.loads(row.region) for row in written.collect()]
 
 
 def _locate(target: RowTarget, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield to_batch(locate(target, batch))
+    with marked():
+        for batch in batches:
+            yield to_batch(locate(target, batch))
 
 
 def _write_sorted(target: RowTarget, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the regions of one partition; a batch with a report for each."""
     chunks = by_chunk(from_batch(target, batch) for batch in batches)
-    for region, group in groupby(chunks, key=lambda rows: int(rows.region[0])):
-        writer = RowWriter(target)
-        for rows in group:
-            writer.write(rows)
-        cell, array = target.cell(region), target.array
-        written = write_region(
-            writer.session, array.path, cell, array.cell_box(cell), writer.finish()
-        )
-        yield pa.RecordBatch.from_pydict({"region": [pickle.dumps(written)]})
+    with marked():
+        for region, group in groupby(chunks, key=lambda rows: int(rows.region[0])):
+            writer = RowWriter(target)
+            for rows in group:
+                writer.write(rows)
+            cell, array = target.cell(region), target.array
+            written = write_region(
+                writer.session, array.path, cell, array.cell_box(cell), writer.finish()
+            )
+            yield pa.RecordBatch.from_pydict({"region": [pickle.dumps(written)]})
 
 
 def columns_of(array: ArrayPlan, columns: Sequence[str] | None) -> tuple[str, ...]:

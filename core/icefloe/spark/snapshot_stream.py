@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from icefloe.errors import NotFoundError
 from icefloe.spark.options import open_repository
+from icefloe.spark.task_errors import marked
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -53,11 +54,13 @@ class SnapshotStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._tip()
 
+    @marked()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self.options.get("from", "latest") == "earliest":
             return {"snapshot_id": None}
         return {"snapshot_id": self._tip()}
 
+    @marked()
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
@@ -70,8 +73,11 @@ class SnapshotStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Range(start["snapshot_id"], end["snapshot_id"])]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        if not isinstance(partition, Range):
-            return
+        if isinstance(partition, Range):
+            with marked():
+                yield from self._rows(partition)
+
+    def _rows(self, partition: Range) -> Iterator[tuple[Any, ...]]:
         repo = open_repository(self.options)
         known: set[str] = set()
         try:

@@ -21,6 +21,7 @@ from icefloe.spark.planning import MAX_CHUNKS, array_node
 from icefloe.spark.progress import shown
 from icefloe.spark.regions import WrittenRegion
 from icefloe.spark.source import Source
+from icefloe.spark.task_errors import marked, task_errors_raised
 from icefloe.spark.tasks import Job, Part, WrittenPart, join_parts, write_part
 
 if TYPE_CHECKING:
@@ -132,8 +133,13 @@ def run[I, O](
     """One task for each item, at once; their answers."""
     if not items:
         return []
-    with described(context, description):
-        return context.parallelize(items, len(items)).map(function).collect()
+
+    def marking(item: I) -> O:
+        with marked():
+            return function(item)
+
+    with described(context, description), task_errors_raised():
+        return context.parallelize(items, len(items)).map(marking).collect()
 
 
 @contextmanager
