@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 class WrongArgumentError(AirflowFailException, ValueError):
@@ -24,11 +28,20 @@ def is_known(value: Any) -> bool:
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Refuse what is none of the choices.
 
-    :raises ValueError: it is not; what is not known yet is let through.
+    :raises WrongArgumentError: it is not; what is not known yet is let through.
     """
     if is_known(value) and value not in choices:
         known = " or ".join(f"{choice!r}" for choice in choices)
-        raise ValueError(f"{name} is {value!r}, and must be {known}")
+        raise WrongArgumentError(f"{name} is {value!r}, and must be {known}")
+
+
+def check_function(name: str, value: Any) -> None:
+    """Refuse what is no import path of a function.
+
+    :raises WrongArgumentError: it is not; what is not known yet is let through.
+    """
+    if is_known(value) and not (isinstance(value, str) and _FUNCTION.fullmatch(value)):
+        raise WrongArgumentError(f"{name} is {value!r}, and must be 'module:function'")
 
 
 def required(name: str, value: Any) -> str:
@@ -43,3 +56,15 @@ def required(name: str, value: Any) -> str:
             "task whose output it uses"
         )
     return str(value)
+
+
+def mapping(name: str, value: Any) -> dict[str, Any]:
+    """A mapping that templates may have filled; empty where there is none.
+
+    :raises WrongArgumentError: it is something else, such as a text that looks like a mapping.
+    """
+    if not value:
+        return {}
+    if not isinstance(value, Mapping):
+        raise WrongArgumentError(f"{name} is a {type(value).__name__}, and must be a mapping")
+    return dict(value)

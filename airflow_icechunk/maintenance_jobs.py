@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_icechunk.ages import as_time
+from airflow_icechunk.arguments import mapping
 from airflow_icechunk.garbage import may_have_garbage
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class ManifestRewriting:
         return None
 
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
-        metadata = {**(self.metadata or {}), **stamp}
+        metadata = {**mapping("metadata", self.metadata), **stamp}
         return {"message": self.message, "branch": self.branch, "metadata": metadata}
 
     def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
@@ -179,7 +180,7 @@ class Repacking:
             "branch": self.branch,
             "arrays": None if self.arrays is None else [*self.arrays],
             "message": self.message,
-            "metadata": {**(self.metadata or {}), **stamp},
+            "metadata": {**mapping("metadata", self.metadata), **stamp},
         }
 
     def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
 from airflow.providers.standard.operators.python import PythonOperator
 
+from airflow_icechunk.arguments import mapping, required
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import operator_lineage
 from airflow_icechunk.links import LINKS
@@ -135,14 +136,15 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
                 f"{self.python_callable.__name__} returned {type(said).__name__}: a function of "
                 "@task.icechunk returns nothing, or a mapping that is kept with the commit"
             )
-        metadata = {**(self.metadata or {}), **(said or {}), **run.stamp()}
+        metadata = {**mapping("metadata", self.metadata), **(said or {}), **run.stamp()}
+        message = required("message", self.message)
         if self.stage:
-            return session.flush(self.message, metadata=metadata, write_key=write_key)
+            return session.flush(message, metadata=metadata, write_key=write_key)
         if not session.has_uncommitted_changes:
             self.log.info("nothing changed: there is nothing to commit")
             return session.snapshot_id
         return session.commit(
-            self.message,
+            message,
             metadata,
             rebase_with=ConflictDetector() if self.rebase else None,
             write_key=write_key,

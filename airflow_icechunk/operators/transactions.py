@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_icechunk import guards
+from airflow_icechunk.arguments import check_choice, mapping, required
 from airflow_icechunk.links import leave_snapshot
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.staged import snapshot_id as checked
@@ -93,8 +94,8 @@ class IcechunkCommitOperator(IcechunkOperator):
             snapshot_id = self.repository.merge_snapshots(
                 self.branch,
                 staged,
-                self.message,
-                {**(self.metadata or {}), **run.stamp()},
+                required("message", self.message),
+                {**mapping("metadata", self.metadata), **run.stamp()},
                 write_key=key,
             )
         except ConflictError as error:
@@ -163,6 +164,7 @@ class IcechunkPublishOperator(IcechunkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_choice("if_moved", if_moved, ["merge", "fail"])
         self.snapshot_id = snapshot_id
         self.branch = branch
         self.if_moved = if_moved
