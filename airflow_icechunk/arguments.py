@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -68,3 +69,38 @@ def mapping(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise WrongArgumentError(f"{name} is a {type(value).__name__}, and must be a mapping")
     return dict(value)
+
+
+def texts(name: str, value: Any) -> list[str]:
+    """Several texts; one alone stands for a list of it, and not for its letters.
+
+    :raises WrongArgumentError: one is empty or none.
+    """
+    found = [value] if isinstance(value, str) or value is None else [*value]
+    return [required(name, item) for item in found]
+
+
+def number(name: str, value: Any) -> int:
+    """A whole number, which templates make a text.
+
+    :raises WrongArgumentError: it is none.
+    """
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise WrongArgumentError(f"{name} is {value!r}, and must be a whole number") from None
+
+
+def numbers(name: str, value: Any) -> list[int]:
+    """Whole numbers, as a list or as the text of one, such as ``[365, 180]``.
+
+    :raises WrongArgumentError: it is none.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value.replace("(", "[").replace(")", "]"))
+        except ValueError:
+            value = None
+    if not isinstance(value, Sequence):
+        raise WrongArgumentError(f"{name} must be a list of whole numbers, such as [365, 180]")
+    return [number(name, item) for item in value]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.module_loading import import_string
@@ -47,16 +48,26 @@ class Candidate:
 def check_changed(candidate: Candidate, allowed: Sequence[str]) -> None:
     """Refuse changes to anything but these paths.
 
-    :param allowed: patterns such as ``/t2m`` or ``/daily/*``, where ``*`` also crosses slashes.
+    :param allowed: patterns such as ``/t2m`` or ``/daily/*``, where ``*`` also crosses slashes. New
+        groups without attributes above them, such as the root, need not be named.
     """
     patterns = [f"/{pattern.strip('/')}" for pattern in allowed]
-    wrong = sorted(
-        path
-        for path in changed_paths(candidate.diff)
-        if not any(fnmatchcase(path, pattern) for pattern in patterns)
-    )
+    changed = changed_paths(candidate.diff)
+    may = {path for path in changed if any(fnmatchcase(path, pattern) for pattern in patterns)}
+    wrong = sorted(changed - may - _implicit_groups(candidate, may))
     if wrong:
         raise PublishRefusedError(f"it changes what it may not: {_told(wrong)}")
+
+
+def _implicit_groups(candidate: Candidate, may: Collection[str]) -> set[str]:
+    """New groups that zarr made for what stands below them, and that say nothing of their own."""
+    needed = {str(parent) for path in may for parent in PurePosixPath(path).parents}
+    return {
+        path
+        for path in {*candidate.diff.new_groups} & {*needed, "/"}
+        if (node := candidate.after.node(path)) is not None
+        and not json.loads(node.user_data).get("attributes")
+    }
 
 
 def check_no_shrink(candidate: Candidate) -> None:

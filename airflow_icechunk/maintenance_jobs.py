@@ -6,12 +6,12 @@ import logging
 from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_icechunk.ages import as_time
-from airflow_icechunk.arguments import mapping
+from airflow_icechunk.arguments import check_choice, mapping, required, texts
 from airflow_icechunk.garbage import may_have_garbage
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 type Level = Literal["metadata", "objects", "data"]
+LEVELS = get_args(Level.__value__)
 
 _SHOWN = 100
 """Findings of one severity that are logged."""
@@ -74,19 +75,21 @@ class GarbageCollection:
     dry_run: bool = False
 
     def find_needless(self, repository: Repository) -> dict[str, Any] | None:
-        grace = datetime.now(UTC) - as_time(self.grace)
+        grace = datetime.now(UTC) - as_time("grace", self.grace)
         if not self.skip_unchanged or may_have_garbage(repository.ops_log(), grace):
             return None
         log.info("nothing has changed since the last collection")
         return {"skipped": True, "dry_run": self.dry_run}
 
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
-        cutoff = as_time(self.grace).isoformat()
+        cutoff = as_time("grace", self.grace).isoformat()
         return {"delete_object_older_than": cutoff, "dry_run": self.dry_run, "force": self.force}
 
     def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
         summary = repository.garbage_collect(
-            delete_object_older_than=as_time(self.grace), dry_run=self.dry_run, force=self.force
+            delete_object_older_than=as_time("grace", self.grace),
+            dry_run=self.dry_run,
+            force=self.force,
         )
         return asdict(summary)
 
@@ -120,10 +123,14 @@ class Verification:
         return None
 
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
+        check_choice("level", self.level, LEVELS)
+        check_choice("fail_on", self.fail_on, ["error", "warning"])
         return {"level": self.level}
 
     def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
-        return {"findings": [asdict(finding) for finding in repository.verify(level=self.level)]}
+        return {
+            "findings": [asdict(finding) for finding in repository.verify(**self.parameters(stamp))]
+        }
 
     def answer(self, result: Mapping[str, Any]) -> dict[str, Any]:
         counts = Counter[str]()
@@ -153,7 +160,11 @@ class ManifestRewriting:
 
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
         metadata = {**mapping("metadata", self.metadata), **stamp}
-        return {"message": self.message, "branch": self.branch, "metadata": metadata}
+        return {
+            "message": required("message", self.message),
+            "branch": required("branch", self.branch),
+            "metadata": metadata,
+        }
 
     def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
         return {"snapshot_id": repository.rewrite_manifests(**self.parameters(stamp))}
@@ -177,9 +188,9 @@ class Repacking:
 
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
         return {
-            "branch": self.branch,
-            "arrays": None if self.arrays is None else [*self.arrays],
-            "message": self.message,
+            "branch": required("branch", self.branch),
+            "arrays": None if self.arrays is None else texts("arrays", self.arrays),
+            "message": required("message", self.message),
             "metadata": {**mapping("metadata", self.metadata), **stamp},
         }
 

@@ -68,6 +68,8 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        if base is not None and not stage:
+            raise ValueError("base goes with stage=True: a commit starts from the branch")
         if inspect.iscoroutinefunction(python_callable):
             raise TypeError("@task.icechunk takes no async function: the store waits by itself")
         # Nobody passes the store when the Dag is written, so it must look optional.
@@ -153,9 +155,7 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
     def _begin(self) -> Session:
         repository = self.hook.repository
         if self.base is None:
-            return repository.writable_session(self.branch)
-        if not self.stage:
-            raise ValueError("base goes with stage=True: a commit starts from the branch")
+            return repository.writable_session(required("branch", self.branch))
         return repository.writable_session(snapshot_id=snapshot_id(self.base))
 
 

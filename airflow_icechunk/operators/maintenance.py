@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_icechunk.ages import as_time
+from airflow_icechunk.ages import as_time, check_age
+from airflow_icechunk.arguments import check_choice, number, texts
 from airflow_icechunk.maintenance_jobs import (
+    LEVELS,
     GarbageCollection,
     ManifestRewriting,
     Repacking,
@@ -69,6 +71,7 @@ class IcechunkExpireSnapshotsOperator(IcechunkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_age("older_than", older_than)
         self.older_than = older_than
         self.keep_last = keep_last
         self.branches = branches
@@ -78,9 +81,9 @@ class IcechunkExpireSnapshotsOperator(IcechunkOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         arguments: dict[str, Any] = {
-            "older_than": as_time(self.older_than),
-            "keep_last": None if self.keep_last in (None, "") else int(self.keep_last or 0),
-            "branches": self.branches,
+            "older_than": as_time("older_than", self.older_than),
+            "keep_last": None if self.keep_last is None else number("keep_last", self.keep_last),
+            "branches": None if self.branches is None else texts("branches", self.branches),
             "delete_expired_branches": self.delete_expired_branches,
             "delete_expired_tags": self.delete_expired_tags,
         }
@@ -123,6 +126,7 @@ class IcechunkGarbageCollectOperator(IcechunkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_age("grace", grace)
         self.grace = grace
         self.skip_unchanged = skip_unchanged
         self.force = force
@@ -159,6 +163,8 @@ class IcechunkVerifyOperator(IcechunkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_choice("level", level, LEVELS)
+        check_choice("fail_on", fail_on, ["error", "warning"])
         self.level = level
         self.fail_on = fail_on
 
@@ -263,7 +269,7 @@ class IcechunkTrimOpsLogOperator(IcechunkOperator):
         self.is_dry_run = dry_run
 
     def execute(self, context: Context) -> dict[str, Any]:
-        keep = self.keep if isinstance(self.keep, timedelta) else int(self.keep)
+        keep = self.keep if isinstance(self.keep, timedelta) else number("keep", self.keep)
         result = self.repository.trim_ops_log(keep=keep, dry_run=self.is_dry_run)
         if result.failures:
             raise RuntimeError(f"{len(result.failures)} backups could not be deleted")

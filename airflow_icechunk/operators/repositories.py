@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_icechunk.arguments import check_choice
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from icefloe import Availability
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from icefloe import RepositoryConfig
+
+_KNOWN = {item.name.lower(): item for item in Availability}
 
 
 class IcechunkCreateRepositoryOperator(IcechunkOperator):
@@ -51,14 +54,13 @@ class IcechunkSetStatusOperator(IcechunkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_choice("status", status, _KNOWN)
         self.status = status
         self.reason = reason
 
     def execute(self, context: Context) -> dict[str, str | None]:
-        known = {item.name.lower(): item for item in Availability}
-        if self.status not in known:
-            raise ValueError(f"status {self.status!r} is none of {', '.join(known)}")
-        wanted = known[self.status]
+        check_choice("status", self.status, _KNOWN)
+        wanted = _KNOWN[self.status]
         now = self.repository.get_status()
         if (now.availability, now.reason) != (wanted, self.reason):
             self.repository.set_status(wanted, self.reason)

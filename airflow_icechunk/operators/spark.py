@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_icechunk.arguments import check_function, mapping, required
+from airflow_icechunk.arguments import check_function, mapping, required, texts
 from airflow_icechunk.failures import final_errors
 from airflow_icechunk.lineage import operator_lineage
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
@@ -139,6 +139,6 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         arguments += ["--write-key", write_key, "--message", required("message", self.message)]
         arguments += ["--allow-empty"] if self.allow_empty else []
         arguments += ["--metadata", json.dumps(metadata)]
-        for prefix in self.virtual_chunks:
+        for prefix in texts("virtual_chunks", self.virtual_chunks):
             arguments += ["--virtual-chunks", prefix]
         return [*arguments, "--params", json.dumps(mapping("job_params", self.job_params))]

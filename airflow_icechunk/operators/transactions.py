@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_icechunk import guards
-from airflow_icechunk.arguments import check_choice, mapping, required
+from airflow_icechunk.arguments import check_choice, mapping, required, texts
 from airflow_icechunk.links import leave_snapshot
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.staged import snapshot_id as checked
@@ -14,7 +15,7 @@ from airflow_icechunk.task_runs import TaskRun
 from icefloe import ConflictError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
 
@@ -135,7 +136,7 @@ class IcechunkPublishOperator(IcechunkOperator):
     :param if_moved: ``merge`` into a branch that moved meanwhile, or ``fail`` with
         ``icefloe.ConflictError``.
     :param allowed_arrays: patterns of the paths that may change, such as ``/t2m`` or ``/daily/*``;
-        None allows all. (templated)
+        the groups that zarr makes above them need not be named. None allows all. (templated)
     :param forbid_shrink: refuse to delete an array or to make one smaller.
     :param required_metadata: keys, or keys with values, that the snapshot must carry. (templated)
     :param guard: ``guard(before, after, diff)`` or its import path: two sessions and a diff; it
@@ -185,11 +186,14 @@ class IcechunkPublishOperator(IcechunkOperator):
     def _check_guards(self, snapshot_id: str) -> None:
         candidate = guards.Candidate.of(self.repository, self.branch, snapshot_id)
         if self.allowed_arrays is not None:
-            guards.check_changed(candidate, self.allowed_arrays)
+            guards.check_changed(candidate, texts("allowed_arrays", self.allowed_arrays))
         if self.forbid_shrink:
             guards.check_no_shrink(candidate)
         if self.required_metadata is not None:
-            guards.check_metadata(candidate, self.required_metadata)
+            required_metadata = self.required_metadata
+            if not isinstance(required_metadata, Mapping):
+                required_metadata = texts("required_metadata", required_metadata)
+            guards.check_metadata(candidate, required_metadata)
         if self.guard is not None:
             guards.check_guard(candidate, self.guard)
 

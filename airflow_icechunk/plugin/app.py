@@ -1,17 +1,16 @@
 """The application that the API server mounts: pages, JSON, and the headers of both."""
 
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
-from airflow import __version__ as airflow_version
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
+from airflow_icechunk import compat
 from airflow_icechunk.links import PREFIX
 from airflow_icechunk.plugin import api, pages
 from airflow_icechunk.plugin.errors import ViewError
@@ -70,15 +69,11 @@ def _framed_url(request: Request) -> str | None:
     """Where the page is shown within Airflow; None if it is, or cannot be."""
     if request.headers.get("sec-fetch-dest") != "document" or _is_data(request):
         return None
-    if _path(request).startswith(("/static/", "/tasks/")) or _version() < _FRAMED_SINCE:
+    if _path(request).startswith(("/static/", "/tasks/")) or compat.VERSION < _FRAMED_SINCE:
         return None
     root = airflow_root(request)
     query = f"?{request.url.query}" if request.url.query else ""
     return f"{root}/plugin/{PREFIX}{root}/{PREFIX}{quote(_path(request))}{query}"
-
-
-def _version() -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", airflow_version)[:2])
 
 
 def _path(request: Request) -> str:

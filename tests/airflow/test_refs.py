@@ -45,7 +45,7 @@ def test_the_status_is_set_with_its_reason(repo, run):
 
 
 def test_an_unknown_status_is_refused(repo, run):
-    with pytest.raises(ValueError, match="none of online, read_only, offline"):
+    with pytest.raises(ValueError, match="must be 'online' or 'read_only' or 'offline'"):
         run(IcechunkSetStatusOperator(task_id="s", status="asleep"))
 
 

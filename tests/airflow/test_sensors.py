@@ -10,6 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, TaskDeferred
 
 import icefloe
+from airflow_icechunk.arguments import WrongArgumentError
 from airflow_icechunk.conditions import ArrayReady, SnapshotArrived, TagExists, describe, restore
 from airflow_icechunk.events import snapshot_id_from_event, snapshot_ids_from_event
 from airflow_icechunk.sensors.icechunk import (
@@ -36,6 +37,19 @@ async def collect(trigger, count, seconds=20.0):
             if len(events) == count:
                 break
     return events
+
+
+class StateStore:
+    """What a task remembers over its attempts."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def get(self, key, default=None):
+        return self.values.get(key, default)
+
+    def set(self, key, value):
+        self.values[key] = value
 
 
 class AssetStore:
@@ -112,9 +126,100 @@ def test_a_path_is_not_the_beginning_of_a_name(repo, commit):
     assert not poke(sensor)
 
 
-def test_a_branch_sensor_that_waits_for_nothing_is_refused(repo):
+@pytest.fixture
+def poke_in_run(run, instance):
+    """Look once, as a task of a run."""
+    return lambda sensor, ti: sensor.poke({"ti": ti, "task": sensor, **state_of(ti)})
+
+
+def state_of(ti):
+    return {"task_state_store": StateStore(ti.state)}
+
+
+def test_without_arguments_a_branch_sensor_waits_for_the_next_commit(
+    repo, commit, poke_in_run, instance
+):
+    commit(0)
+    sensor, ti = IcechunkBranchSensor(task_id="s"), instance("s")
+    assert not poke_in_run(sensor, ti)
+    assert not poke_in_run(sensor, ti)
+    made = commit(1)
+    assert poke_in_run(sensor, ti).xcom_value["snapshot_id"] == made
+
+
+def test_the_next_commit_may_be_one_that_touches_a_path(repo, commit, poke_in_run, instance):
+    sensor, ti = IcechunkBranchSensor(task_id="s", path="/daily"), instance("s")
+    assert not poke_in_run(sensor, ti)
+    commit(0)
+    assert not poke_in_run(sensor, ti)
+    made = commit(0, path="daily/max")
+    assert poke_in_run(sensor, ti).xcom_value["snapshot_id"] == made
+
+
+def test_the_next_commit_counts_from_the_first_look_of_the_first_attempt(
+    repo, commit, poke_in_run, instance
+):
+    """So it is with the mode reschedule, whose every look is a process of its own."""
+    ti = instance("s")
+    assert not poke_in_run(IcechunkBranchSensor(task_id="s", mode="reschedule"), ti)
+    made = commit(0)
+    ti.retry()
+    again = IcechunkBranchSensor(task_id="s", mode="reschedule")
+    assert poke_in_run(again, ti).xcom_value["snapshot_id"] == made
+    ti.clear()
+    assert not poke_in_run(IcechunkBranchSensor(task_id="s"), ti)
+
+
+def test_where_there_is_no_branch_all_that_it_will_have_is_new(repo, poke_in_run, instance):
+    sensor, ti = IcechunkBranchSensor(task_id="s", branch="dev"), instance("s")
+    assert not poke_in_run(sensor, ti)
+    tip = repo.lookup_branch("main")
+    repo.create_branch("dev", tip)
+    assert poke_in_run(sensor, ti).xcom_value["snapshot_id"] == tip
+
+
+def test_a_deferred_sensor_waits_for_the_next_commit(repo, commit, run):
+    tip = commit(0)
+    with pytest.raises(TaskDeferred) as deferred:
+        run(IcechunkBranchSensor(task_id="s", deferrable=True))
+    assert deferred.value.trigger.after == tip
+
+
+def test_what_cannot_be_remembered_is_refused_when_the_dag_is_parsed(monkeypatch):
+    monkeypatch.setattr("airflow_icechunk.compat.VERSION", (3, 2))
     with pytest.raises(ValueError, match="give after, contains or metadata"):
-        poke(IcechunkBranchSensor(task_id="s"))
+        IcechunkBranchSensor(task_id="s", mode="reschedule")
+    IcechunkBranchSensor(task_id="s", mode="reschedule", after="A")
+    IcechunkBranchSensor(task_id="s", mode="reschedule", deferrable=True)
+    IcechunkBranchSensor(task_id="s")
+
+
+@pytest.mark.parametrize("name", ["after", "contains", "path", "branch"])
+@pytest.mark.parametrize("nothing", ["{{ none }}", "{{ '' }}"])
+def test_what_renders_to_nothing_does_not_fit_everything(repo, commit, run, name, nothing):
+    commit(0)
+    with pytest.raises(WrongArgumentError, match=f"{name} is"):
+        run(IcechunkBranchSensor(task_id="s", **{"after": "A", name: nothing}))
+
+
+def test_other_sensors_do_not_take_what_renders_to_nothing(repo, run):
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    with pytest.raises(ValueError, match="metadata is empty"):
+        IcechunkBranchSensor(task_id="s", metadata={})
+    for wrong in (
+        IcechunkTagSensor(task_id="s", tag="v1", snapshot_id="{{ none }}"),
+        IcechunkTagSensor(task_id="s", tag="{{ none }}"),
+        IcechunkArraySensor(task_id="s", path="{{ '' }}"),
+        IcechunkArraySensor(task_id="s", path="t2m", max_age="{{ '' }}"),
+        IcechunkArraySensor(task_id="s", path="t2m", min_shape="{{ 'large' }}"),
+    ):
+        with pytest.raises(WrongArgumentError):
+            run(wrong)
+
+
+def test_a_shape_may_come_as_text(repo):
+    assert poke(IcechunkArraySensor(task_id="s", path="t2m", min_shape="[4, 2]"))
+    assert not poke(IcechunkArraySensor(task_id="s", path="t2m", min_shape="(4, 3)"))
 
 
 def test_a_sensor_waits_for_a_repository_and_a_branch_that_are_not_there(tmp_path, connect):

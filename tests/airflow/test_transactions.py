@@ -209,6 +209,29 @@ def test_a_guard_lets_allowed_arrays_pass_and_no_others(repo, run, stage):
     assert run(publish_of(staged, allowed_arrays=["/daily/*"])) == staged
 
 
+def test_groups_that_zarr_makes_need_not_be_allowed(tmp_path, connect, run):
+    url = str(tmp_path / "empty")
+    connect(host=url)
+    repo = icefloe.Repository.create(url)
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="a/b/c", shape=(1,), dtype="i4")
+    staged = session.flush("implicit groups")
+    with pytest.raises(PublishRefusedError, match=r"may not: /a, /a/b, /a/b/c$"):
+        run(publish_of(staged, allowed_arrays=["/other"]))
+    assert run(publish_of(staged, allowed_arrays="/a/b/*")) == staged
+
+
+def test_a_group_that_says_something_is_counted(tmp_path, connect, run):
+    url = str(tmp_path / "empty")
+    connect(host=url)
+    session = icefloe.Repository.create(url).writable_session("main")
+    zarr.create_group(session.store, attributes={"title": "mine"}).create_array(
+        "a", shape=(1,), dtype="i4"
+    )
+    with pytest.raises(PublishRefusedError, match=r"may not: /$"):
+        run(publish_of(session.flush("title"), allowed_arrays=["/a"]))
+
+
 def reshaped(repo, **shapes):
     session = repo.writable_session("main")
     for path, shape in shapes.items():
