@@ -16,6 +16,7 @@ from airflow_icechunk.plugin import api, pages
 from airflow_icechunk.plugin.errors import ViewError
 from airflow_icechunk.plugin.rendering import FOLDER, airflow_root, render
 from airflow_icechunk.plugin.repositories import Repositories
+from airflow_icechunk.plugin.security import RESOURCE
 
 _HEADERS = {
     # All that a page needs comes from here; nothing in it can be made to run.
@@ -30,7 +31,9 @@ _FRAMED_SINCE = (3, 3)
 """The version of Airflow whose own URLs can lead to a page inside the frame."""
 _EXPLAINED = {
     401: "You are not signed in to Airflow.",
-    403: "You may not see this. It takes permission to read the connection.",
+    403: (
+        f"You may not see this. It takes permission to read the connection, or the view {RESOURCE}."
+    ),
     404: "There is no such page.",
     405: "This can only be read.",
 }

@@ -94,14 +94,81 @@ def test_nobody_gets_anything_but_the_style_sheet(clients, op, repo):
     assert clients["nobody"].get("/icechunk/openapi.json").status_code == 404
 
 
-def test_a_user_who_may_not_read_connections_gets_403_and_an_empty_list(clients, op, repo):
+@pytest.fixture
+def without_view(monkeypatch, application):
+    """The simple auth manager lets every viewer read every view; another one need not."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    asked = []
+
+    def refuse(self, *, method, resource_name, user):
+        asked.append((method, resource_name))
+        return False
+
+    monkeypatch.setattr(type(get_auth_manager()), "is_authorized_custom_view", refuse)
+    return asked
+
+
+def test_a_user_who_may_see_neither_connections_nor_the_view_gets_403_and_an_empty_list(
+    clients, op, repo, without_view
+):
     viewer = clients["viewer"]
     for url in urls(repo):
         expected = 403 if "icechunk_default" in url else 200
         assert viewer.get(url).status_code == expected, url
     assert viewer.get("/icechunk/api/repos").json() == {"repos": []}
     assert "icechunk_default" not in viewer.get("/icechunk/").text
-    assert "no Icechunk connection" in viewer.get(f"/icechunk/tasks/ingest/{RUN}/write/2").text
+    assert {*without_view} == {("GET", "Icechunk Repositories")}
+    assert "Icechunk Repositories" in viewer.get(REPO).text
+    assert op.get(REPO).status_code == 200
+
+
+def test_a_user_who_may_read_the_view_sees_repositories_and_nothing_of_their_connections(
+    clients, op, repo, connect, tmp_path
+):
+    viewer = clients["viewer"]
+    for url in urls(repo):
+        assert viewer.get(url).status_code == 200, url
+    assert "icechunk_default" in viewer.get("/icechunk/").text
+    connect("odd", host="s3://bucket/x", extra={"sesame": "tokentokentoken"})
+    extra = {"endpoint_url": "http://127.0.0.1:9", "region": "the-region", "read_only": True}
+    connect("closed", host="s3://bucket/x", login="AKIASOMEBODY", password="hush", extra=extra)
+    connect("kept", host=str(tmp_path / "repo"), extra={"read_only": True})
+    for conn_id in ("odd", "closed", "kept"):
+        for url in (f"/icechunk/repos/{conn_id}", f"/icechunk/api/repos/{conn_id}", "/icechunk/"):
+            text = viewer.get(url).text
+            assert not re.search("sesame|127.0.0.1:9|the-region|AKIA|hush|read-only conn", text), (
+                url
+            )
+            assert '"connection_is_read_only":true' not in text
+    assert "Whoever may read its connection is told why" in viewer.get("/icechunk/repos/odd").text
+    # Whoever may read the connection is told.
+    assert "sesame" in op.get("/icechunk/repos/odd").text
+    assert "read-only connection" in op.get("/icechunk/repos/kept").text
+
+
+def test_a_view_is_of_no_use_for_the_connections_of_another_team(clients, op, repo, monkeypatch):
+    from airflow.models.connection import Connection
+
+    if not hasattr(Connection, "get_team_name"):
+        pytest.skip("this Airflow knows no teams")
+    monkeypatch.setattr(Connection, "get_team_name", lambda conn_id: "others")
+    assert clients["viewer"].get(REPO).status_code == 403
+
+
+def test_one_connection_that_fails_in_an_odd_way_does_not_blank_the_list(
+    op, repo, connect, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("AIRFLOW_CONN_BROKEN", '{"conn_type": "icechunk", "extra": "not JSON"}')
+    monkeypatch.setenv("AIRFLOW_CONN_ODDER", '{"conn_type": "icechunk", "nonsense": 1}')
+    connect("strange", host="s3://[bucket")
+    connect("typed", host=str(tmp_path / "repo"), extra={"read_only": ["hush-hush"]})
+    answer = op.get("/icechunk/")
+    assert answer.status_code == 200
+    assert "Arrays" in answer.text
+    assert answer.text.count("cannot be opened") >= 2
+    assert "nonsense" not in answer.text
+    assert op.get("/icechunk/api/repos").status_code == 200
 
 
 def test_the_cookie_of_the_browser_will_do(address, op, repo):
@@ -420,22 +487,73 @@ def test_settings_show_the_configuration_without_the_options_of_stores(op, repo)
     assert "hush" not in op.get(API).text
 
 
-def test_the_tab_of_a_task_shows_what_it_made(op, repo, connect, tmp_path):
+TABS = '''
+"""One task writes, one publishes, and one looks at what nobody here has made."""
+
+import zarr
+from airflow.sdk import DAG, task
+
+from airflow_icechunk.operators.transactions import (
+    IcechunkBeginOperator,
+    IcechunkCommitOperator,
+    IcechunkPublishOperator,
+)
+
+with DAG("tabs", schedule=None) as dag:
+
+    @task.icechunk(stage=True)
+    def write(row, store):
+        zarr.open_array(store, path="t2m")[row] = row
+
+    begin = IcechunkBeginOperator(task_id="begin")
+    written = write.expand(row=[0, 1])
+    merge = IcechunkCommitOperator(task_id="merge", snapshot_ids=written, branch=None, message="m")
+    begin >> written
+    IcechunkPublishOperator(task_id="publish", snapshot_id=merge.output)
+
+    @task
+    def quiet():
+        pass
+
+    quiet()
+'''
+
+
+def test_the_tab_of_a_task_shows_what_it_made_or_published(
+    op, repo, connect, tmp_path, database, dag_of, clients
+):
+    before = repo.lookup_branch("main")
+    (database / "tabs.py").write_text(TABS)
+    run = dag_of("tabs").test()
+    assert str(run.state) == "success"
     connect("gone", host=str(tmp_path / "gone"))
-    mine = commit(repo, 1, "Mine", metadata=ORIGIN)
-    commit(repo, 2, "Of a sister", metadata={**ORIGIN, "airflow.map_index": 3})
     commit(repo, 3, "Of another run", metadata={**ORIGIN, "airflow.run_id": "other"})
-    page = op.get(f"/icechunk/tasks/ingest/{RUN}/write/2").text
-    before, _, after = page.partition("Of other tasks of this run")
-    assert "Mine" in before
-    assert mine in before
-    assert "Of a sister" in after
-    assert "Of another run" not in page
-    assert "Not searched" in page
-    # For tasks that are not mapped, Airflow leaves its placeholder.
-    page = op.get(f"/icechunk/tasks/ingest/{RUN}/write/{{MAP_INDEX}}").text
-    assert "Of other tasks" not in page
-    assert "No snapshot of this task" in op.get(f"/icechunk/tasks/ingest/{RUN}/other/0").text
+    tip = repo.lookup_snapshot(repo.lookup_branch("main")).parent_id
+
+    def tab(task_id, index="{MAP_INDEX}", client=op):
+        page = client.get(f"/icechunk/tasks/tabs/{run.run_id}/{task_id}/{index}").text
+        assert "Of another run" not in page
+        # A repository that this run has nothing to do with is not looked at.
+        assert "gone" not in page
+        mine, _, others = page.partition("Of other tasks of this run")
+        return mine, others
+
+    mine, others = tab("publish")
+    assert f'data-copy="{tip}"' in mine
+    assert f'data-copy="{tip}"' not in others
+    assert "write of tabs" in others
+    mine, others = tab("merge")
+    assert f'data-copy="{tip}"' in mine
+    mine, others = tab("write", 1)
+    assert mine.count("data-copy") == 1
+    assert f'data-copy="{tip}"' in others
+    mine, _ = tab("begin")
+    assert f'data-copy="{before}"' in mine
+    mine, others = tab("quiet")
+    assert "No snapshot of this task" in mine
+    assert f'data-copy="{tip}"' in others
+    # Who may see Dags may see it, too.
+    assert f'data-copy="{tip}"' in tab("publish", client=clients["viewer"])[0]
 
 
 def test_a_browser_is_led_to_the_page_inside_airflow(op, repo):
@@ -512,3 +630,27 @@ def test_the_tab_of_tasks_can_be_turned_off(monkeypatch):
     ]
     monkeypatch.setenv("AIRFLOW__ICECHUNK__UI_TASK_TAB", "False")
     assert [view["destination"] for view in IcechunkPlugin().external_views] == ["nav"]
+
+
+def test_many_stores_that_do_not_answer_leave_the_others_alone(repo, connect, tmp_path):
+    from airflow_icechunk.plugin.errors import ViewError
+    from airflow_icechunk.plugin.repositories import Repositories
+
+    pipes = []
+    for number in range(12):
+        place = tmp_path / f"stuck-{number}"
+        place.mkdir()
+        os.mkfifo(place / "repo")
+        pipes.append(place / "repo")
+        connect(f"stuck_{number}", host=str(place))
+    names = [f"stuck_{number}" for number in range(12)]
+    repositories = Repositories(timeout=1.0)
+    try:
+        found = repositories.read_all([*names, "icechunk_default"], lambda opened: "read")
+        assert found.pop("icechunk_default") == "read"
+        assert all(isinstance(item, ViewError) and item.status == 504 for item in found.values())
+        assert repositories.read("icechunk_default", lambda opened: "again") == "again"
+    finally:
+        for pipe in pipes:
+            # Whoever waits gets an empty file.
+            os.close(os.open(pipe, os.O_WRONLY))
