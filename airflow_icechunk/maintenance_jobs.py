@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_icechunk.ages import as_time
 from airflow_icechunk.arguments import check_choice, mapping, required, texts
 from airflow_icechunk.garbage import may_have_garbage
+from airflow_icechunk.telling import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -62,6 +63,10 @@ class MaintenanceJob(Protocol):
         """What a task returns; raises if the result is bad."""
         ...
 
+    def describe(self, answer: Any) -> str:
+        """The answer in words, for the log."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbageCollection:
@@ -78,7 +83,6 @@ class GarbageCollection:
         grace = datetime.now(UTC) - as_time("grace", self.grace)
         if not self.skip_unchanged or may_have_garbage(repository.ops_log(), grace):
             return None
-        log.info("nothing has changed since the last collection")
         return {"skipped": True, "dry_run": self.dry_run}
 
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
@@ -98,6 +102,12 @@ class GarbageCollection:
             reasons = "; ".join(result["delete_errors"])
             raise RuntimeError(f"{failed} objects could not be deleted: {reasons}")
         return {"skipped": False, **{name: result[name] for name in _GC_COUNTS}}
+
+    def describe(self, answer: Any) -> str:
+        if answer["skipped"]:
+            return "no garbage to collect: nothing has left any since the last collection"
+        cutoff = as_time("grace", self.grace).isoformat(timespec="seconds")
+        return f"collected garbage older than {cutoff}: {counted(answer)}"
 
 
 _GC_COUNTS = (
@@ -145,6 +155,9 @@ class Verification:
             raise VerificationFailedError(f"{failing} things are wrong with the repository")
         return {"level": self.level, **{name: counts[name] for name in ("error", "warning")}}
 
+    def describe(self, answer: Any) -> str:
+        return f"verified the repository: {counted(answer)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestRewriting:
@@ -171,6 +184,9 @@ class ManifestRewriting:
 
     def answer(self, result: Mapping[str, Any]) -> Any:
         return result["snapshot_id"]
+
+    def describe(self, answer: Any) -> str:
+        return f"cut the manifests of {self.branch} as configured; its tip is {answer}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +215,9 @@ class Repacking:
 
     def answer(self, result: Mapping[str, Any]) -> dict[str, Any]:
         return dict(result)
+
+    def describe(self, answer: Any) -> str:
+        return f"repacked {self.branch}: {counted(answer)}"
 
 
 JOBS: dict[str, type[MaintenanceJob]] = {

@@ -56,6 +56,7 @@ class IcechunkSparkOperator(SparkSubmitOperator):
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "icechunk_conn_id")
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
+    left_snapshot = False
 
     def __init__(
         self,

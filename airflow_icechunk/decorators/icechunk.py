@@ -18,6 +18,7 @@ from airflow_icechunk.links import LINKS
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
+from airflow_icechunk.telling import told
 from icefloe import ConflictDetector
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         "metadata": "json",
     }
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
+    left_snapshot = False
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         if found is None:
             found = self._write(context, run, write_key)
         else:
-            self.log.info("an earlier attempt has written %s: nothing is done again", found)
+            self._say("an earlier attempt has written %s: nothing is done again", found)
         self._report = report_snapshot(
             context, self.hook, found, outlets=self.outlets, branch=branch, write_key=write_key
         )
@@ -141,16 +143,24 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         metadata = {**mapping("metadata", self.metadata), **(said or {}), **run.stamp()}
         message = required("message", self.message)
         if self.stage:
-            return session.flush(message, metadata=metadata, write_key=write_key)
+            staged = session.flush(message, metadata=metadata, write_key=write_key)
+            self._say("staged %s, on no branch", staged)
+            return staged
         if not session.has_uncommitted_changes:
-            self.log.info("nothing changed: there is nothing to commit")
+            unchanged = session.snapshot_id
+            self._say("nothing changed, nothing to commit: %s stays at %s", self.branch, unchanged)
             return session.snapshot_id
-        return session.commit(
+        committed = session.commit(
             message,
             metadata,
             rebase_with=ConflictDetector() if self.rebase else None,
             write_key=write_key,
         )
+        self._say("committed %s to %s", committed, self.branch)
+        return committed
+
+    def _say(self, message: str, *about: object) -> None:
+        self.log.info("%s", told(self.hook, message, *about))
 
     def _begin(self) -> Session:
         repository = self.hook.repository

@@ -17,6 +17,7 @@ from airflow_icechunk.maintenance_jobs import (
 )
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.task_runs import TaskRun
+from airflow_icechunk.telling import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -91,12 +92,15 @@ class IcechunkExpireSnapshotsOperator(IcechunkOperator):
         found = result.released_snapshots or result.deleted_branches or result.deleted_tags
         if found and not self.is_dry_run:
             result = self.repository.expire_snapshots(**arguments, dry_run=False)
-        return {
+        answer = {
             "released_snapshots": len(result.released_snapshots),
             "deleted_branches": [*result.deleted_branches],
             "deleted_tags": [*result.deleted_tags],
             "dry_run": self.is_dry_run,
         }
+        cutoff = arguments["older_than"].isoformat(timespec="seconds")
+        self.say("expired what is older than %s: %s", cutoff, counted(answer))
+        return answer
 
 
 class IcechunkGarbageCollectOperator(IcechunkOperator):
@@ -273,21 +277,25 @@ class IcechunkTrimOpsLogOperator(IcechunkOperator):
         result = self.repository.trim_ops_log(keep=keep, dry_run=self.is_dry_run)
         if result.failures:
             raise RuntimeError(f"{len(result.failures)} backups could not be deleted")
-        return {
+        answer = {
             "backups_deleted": result.backups_deleted,
             "bytes_deleted": result.bytes_deleted,
             "operations_kept": result.operations_kept,
             "dry_run": self.is_dry_run,
         }
+        self.say("trimmed the log of operations, keeping %s: %s", keep, counted(answer))
+        return answer
 
 
 def do_here(operator: IcechunkOperator, job: MaintenanceJob, context: Context) -> Any:
     """Run a job in this process, unless there is nothing to do; what the task returns."""
     repository = operator.repository
     if (answer := job.find_needless(repository)) is not None:
+        operator.say("%s", job.describe(answer))
         return answer
     result = job.run(repository, TaskRun.of(context).stamp())
     answer = job.answer(result)
+    operator.say("%s", job.describe(answer))
     if job.branch is not None:
         tip = result["snapshot_id"] or operator.hook.branch_head(job.branch)
         operator.report(context, tip, branch=job.branch)

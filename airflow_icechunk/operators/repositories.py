@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_icechunk.arguments import check_choice
 from airflow_icechunk.operators.icechunk import IcechunkOperator
-from icefloe import Availability
+from icefloe import Availability, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,14 @@ class IcechunkCreateRepositoryOperator(IcechunkOperator):
         self.config = config
 
     def execute(self, context: Context) -> str:
+        try:
+            self.hook.open()
+        except NotFoundError:
+            done = "created the repository"
+        else:
+            done = "the repository is there already, and keeps its configuration"
         tip = self.hook.open_or_create(self.config).lookup_branch("main")
+        self.say("%s; main is at %s", done, tip)
         return self.report(context, tip, branch="main")
 
 
@@ -64,4 +71,8 @@ class IcechunkSetStatusOperator(IcechunkOperator):
         now = self.repository.get_status()
         if (now.availability, now.reason) != (wanted, self.reason):
             self.repository.set_status(wanted, self.reason)
+            before = Availability(now.availability).name.lower()
+            self.say("the status was %s, and is %s now", before, self.status)
+        else:
+            self.say("the status is %s already", self.status)
         return {"status": self.status, "reason": self.reason}

@@ -12,6 +12,7 @@ from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.spark_jobs import IcechunkSparkOperator
 from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
+from airflow_icechunk.telling import told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,7 +104,8 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         if found is None:
             found = self._submit(context, run, write_key)
         else:
-            self.log.info("an earlier attempt has written %s: no job is submitted", found)
+            message = "an earlier attempt has staged %s: no job is submitted"
+            self.log.info("%s", told(self.hook, message, found))
         self._report = report_snapshot(
             context, self.hook, found, outlets=self.outlets, write_key=write_key
         )
@@ -120,13 +122,16 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
             found = self.hook.repository.find_write(write_key)
             if found is None:
                 raise
-            self.log.warning("the job failed after it had written %s", found, exc_info=True)
+            message = "the job failed after it had staged %s"
+            self.log.warning("%s", told(self.hook, message, found), exc_info=True)
             return found
         found = self.hook.repository.find_write(write_key)
         if found is None:
             raise RuntimeError(
                 f"the job {self.job} ended well, but wrote nothing under the key {write_key}"
             )
+        message = "the job %s staged %s under the key %s"
+        self.log.info("%s", told(self.hook, message, self.job, found, write_key))
         return found
 
     def _arguments(self, run: TaskRun, write_key: str) -> list[str]:

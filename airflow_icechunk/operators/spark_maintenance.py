@@ -13,6 +13,7 @@ from airflow_icechunk.maintenance_jobs import JOBS, make_job
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.spark_jobs import IcechunkSparkOperator
 from airflow_icechunk.task_runs import TaskRun
+from airflow_icechunk.telling import told
 from icefloe.job_reports import delete_report, find_report
 
 if TYPE_CHECKING:
@@ -69,12 +70,15 @@ class IcechunkSparkMaintenanceOperator(IcechunkSparkOperator):
         report = find_report(repository.storage, key)
         if report is None:
             if (needless := job.find_needless(repository)) is not None:
+                self.log.info("%s", told(self.hook, "%s", job.describe(needless)))
                 return needless
             report = self._submit(context, job, run, key)
         else:
-            self.log.info("an earlier attempt has done it: no job is submitted")
+            message = "an earlier attempt has done it: no job is submitted"
+            self.log.info("%s", told(self.hook, message))
         try:
             answer = job.answer(report["result"])
+            self.log.info("%s", told(self.hook, "%s", job.describe(answer)))
             self._tell(context, job, report["result"])
         finally:
             # A retry of what failed has to do it again.

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from airflow_icechunk.guards import Guard
 
+_SHOWN = 10
+"""Staged snapshots that are named in the log."""
+
 
 class IcechunkBeginOperator(IcechunkOperator):
     """Return the tip of a branch: the snapshot that all writers of a run stand on.
@@ -36,7 +39,9 @@ class IcechunkBeginOperator(IcechunkOperator):
         self.branch = branch
 
     def execute(self, context: Context) -> str:
-        tip = self.hook.branch_head(self.branch)
+        branch = required("branch", self.branch)
+        tip = self.hook.branch_head(branch)
+        self.say("writers start from %s, the tip of %s", tip, branch)
         leave_snapshot(context, self.icechunk_conn_id, tip)
         return tip
 
@@ -82,11 +87,14 @@ class IcechunkCommitOperator(IcechunkOperator):
         super().__init__(**kwargs)
         self.snapshot_ids = snapshot_ids
         self.branch = branch
+        self._is_published = branch is not None
         self.message = message
         self.metadata = metadata
         self.writer_task_ids = writer_task_ids
 
     def execute(self, context: Context) -> str:
+        if self._is_published:
+            required("branch", self.branch)
         staged = staged_ids(self.snapshot_ids)
         self._check_complete(context, staged)
         run = TaskRun.of(context)
@@ -105,7 +113,11 @@ class IcechunkCommitOperator(IcechunkOperator):
                 "some: what the others staged is published already."
             )
             raise
-        self.log.info("merged %d staged snapshots into %s", len(staged), snapshot_id)
+        place = "staged, on no branch" if self.branch is None else f"on {self.branch}"
+        shown = " ".join(staged[:_SHOWN]) + (" ..." if len(staged) > _SHOWN else "")
+        self.say(
+            "merged %d staged snapshots (%s) into %s, %s", len(staged), shown, snapshot_id, place
+        )
         return self.report(context, snapshot_id, branch=self.branch, write_key=key)
 
     def _check_complete(self, context: Context, staged: Sequence[str]) -> None:
@@ -175,13 +187,19 @@ class IcechunkPublishOperator(IcechunkOperator):
         self.guard = guard
 
     def execute(self, context: Context) -> str:
-        snapshot_id = checked(self.snapshot_id)
-        if not self.hook.is_published(snapshot_id, self.branch):
+        snapshot_id, branch = checked(self.snapshot_id), required("branch", self.branch)
+        is_new = not self.hook.is_published(snapshot_id, branch)
+        if is_new:
             self._check_guards(snapshot_id)
             if self.if_moved == "fail":
                 self._move(snapshot_id)
         tip = self.repository.publish(self.branch, snapshot_id)
-        return self.report(context, tip, branch=self.branch)
+        if is_new:
+            how = "" if tip == snapshot_id else ", merged into what was committed meanwhile"
+            self.say("published %s%s; %s is at %s", snapshot_id, how, branch, tip)
+        else:
+            self.say("%s is published already; %s is at %s", snapshot_id, branch, tip)
+        return self.report(context, tip, branch=branch)
 
     def _check_guards(self, snapshot_id: str) -> None:
         candidate = guards.Candidate.of(self.repository, self.branch, snapshot_id)

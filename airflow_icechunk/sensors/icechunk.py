@@ -18,6 +18,7 @@ from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.links import LINKS, leave_snapshot
 from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
+from airflow_icechunk.telling import counted
 from airflow_icechunk.triggers.icechunk import IcechunkBranchTrigger, IcechunkConditionTrigger
 from icefloe import NotFoundError
 
@@ -41,6 +42,7 @@ class IcechunkSensor(BaseSensorOperator):
 
     template_fields: Sequence[str] = ("icechunk_conn_id",)
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
+    left_snapshot = False
     ui_color = "#dff3fb"
 
     def __init__(
@@ -78,6 +80,8 @@ class IcechunkSensor(BaseSensorOperator):
                 raise
             self.log.info("%s", error)
             found = None
+        if found is None:
+            self.log.info("%s: not there yet: %s", self.icechunk_conn_id, self.condition())
         return PokeReturnValue(found is not None, found)
 
     def execute(self, context: Context) -> Any:
@@ -103,8 +107,11 @@ class IcechunkSensor(BaseSensorOperator):
         self._leave(context, told)
         return told
 
-    def _leave(self, context: Context, told: Any) -> None:
-        leave_snapshot(context, self.icechunk_conn_id, told["snapshot_id"])
+    def _leave(self, context: Context, found: Any) -> None:
+        place = f"{found.get('repo')} ({self.icechunk_conn_id})"
+        about = {name: found.get(name) for name in ("branch", "tag", "shape")}
+        self.log.info("%s: found %s, %s", place, found["snapshot_id"], counted(about))
+        leave_snapshot(context, self.icechunk_conn_id, found["snapshot_id"])
 
 
 class IcechunkBranchSensor(IcechunkSensor):

@@ -71,7 +71,8 @@ def test_sensors_link_to_what_they_found(repo, run, instance, link_of):
 
 def test_a_sensor_that_was_deferred_links_too(repo, instance, link_of):
     sensor, ti = IcechunkTagSensor(task_id="t", tag="v1"), instance("t")
-    sensor.execute_complete({"ti": ti}, {"status": "success", "snapshot_id": "S" * 20})
+    told = {"status": "success", "snapshot_id": "S" * 20}
+    sensor.execute_complete({"ti": ti, "task": sensor}, told)
     assert link_of(IcechunkSnapshotLink(), sensor, ti) == snapshot_url("icechunk_default", "S" * 20)
 
 

@@ -246,3 +246,20 @@ def test_outlets_tell_of_the_snapshot(repo, run, instance):
 def test_before_airflow_3_3_a_task_without_a_state_store_still_works(repo, run):
     operator = IcechunkCreateTagOperator(task_id="t", tag="v1")
     assert run(operator, state_store=False) == repo.lookup_tag("v1")
+
+
+@pytest.mark.parametrize("nothing", ["{{ none }}", "{{ '' }}"])
+def test_a_branch_does_not_start_or_move_from_what_renders_to_nothing(repo, run, commit, nothing):
+    first, tip = repo.lookup_branch("main"), commit(0)
+    for operator in (
+        IcechunkCreateBranchOperator(task_id="t", branch="dev", snapshot_id=nothing),
+        IcechunkCreateBranchOperator(task_id="t", branch=nothing),
+        IcechunkResetBranchOperator(
+            task_id="t", branch="main", snapshot_id=first, from_snapshot_id=nothing
+        ),
+        IcechunkResetBranchOperator(task_id="t", branch="main", snapshot_id=nothing),
+    ):
+        with pytest.raises(WrongArgumentError):
+            run(operator)
+    assert repo.list_branches() == {"main"}
+    assert repo.lookup_branch("main") == tip
