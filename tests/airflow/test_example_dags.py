@@ -192,6 +192,10 @@ def test_virtual_ingest(
     assert values(repo, "rain").tolist() == [rain.tolist() for rain in days]
     # The values of the files were not copied.
     assert len(repo.readonly_session("main").all_virtual_chunk_locations()) == 3
+    # Cleared, the run finds nothing new: nothing is added twice.
+    run = clear_and_run(dag, run)
+    assert set(states(run).values()) == {"success", "skipped"}, states(run)
+    assert values(repo, "rain").tolist() == [rain.tolist() for rain in days]
     # There is nothing new for another run.
     run = dag.test(logical_date=datetime(2026, 1, 6, tzinfo=UTC))
     assert set(states(run).values()) == {"success", "skipped"}, states(run)
