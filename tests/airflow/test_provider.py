@@ -203,6 +203,22 @@ def test_every_argument_is_in_the_documentation(kind):
     assert {*own_arguments(kind)} - named == set()
 
 
+def test_the_table_of_the_transaction_is_its_signature():
+    head = "| argument of `icechunk_transaction` | default | meaning |\n|---|---|---|\n"
+    _, _, rest = DOCS.read_text().partition(head)
+    rows = [row.split("|")[1:3] for row in rest.partition("\n\n")[0].splitlines()]
+    table = {name.strip(" `"): default.strip() for name, default in rows}
+
+    def shown(parameter):
+        if parameter.default is parameter.empty:
+            return "required"
+        default = parameter.default
+        return f'`"{default}"`' if isinstance(default, str) else f"`{default}`"
+
+    parameters = inspect.signature(icechunk_transaction).parameters
+    assert table == {name: shown(parameter) for name, parameter in parameters.items()}
+
+
 def test_sensors_are_deferrable_if_the_configuration_says_so():
     """Asked in a process of its own, because the default is read once."""
     program = (
