@@ -86,9 +86,12 @@ def number(name: str, value: Any) -> int:
     :raises WrongArgumentError: it is none.
     """
     try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise WrongArgumentError(f"{name} is {value!r}, and must be a whole number") from None
+        found = int(value)
+        if isinstance(value, str) or found == value:
+            return found
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise WrongArgumentError(f"{name} is {value!r}, and must be a whole number")
 
 
 def numbers(name: str, value: Any) -> list[int]:

@@ -95,6 +95,13 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         self.allow_empty = allow_empty
         self._report: SnapshotReport | None = None
 
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Of a mapped task nothing is made when the Dag is parsed: what is known is judged here."""
+        for name in {"job", "credentials"} & kwargs.keys():
+            check_function(name, kwargs[name])
+        return super().partial(**kwargs)
+
     @final_errors()
     def execute(self, context: Context) -> str:  # type: ignore[override]
         check_function("job", self.job)

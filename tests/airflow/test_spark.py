@@ -226,6 +226,8 @@ def test_a_repository_that_is_not_there_fails_a_job_at_once(tmp_path, run, spark
 def test_a_job_that_is_no_import_path_is_refused_when_the_dag_is_parsed(path):
     with pytest.raises(ValueError, match=r"job is .* must be 'module:function'"):
         job(job=path)
+    with pytest.raises(ValueError, match=r"job is .* must be 'module:function'"):
+        IcechunkSparkSubmitOperator.partial(task_id="mapped", job=path)
     with pytest.raises(ValueError, match=r"credentials is .* must be 'module:function'"):
         job(credentials=path)
 
