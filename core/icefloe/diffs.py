@@ -75,6 +75,12 @@ def tell(log: TransactionLog, places: Mapping[NodeId, str]) -> Diff:
     )
 
 
+def between(log: TransactionLog, before: Nodes, after: Nodes) -> Diff:
+    """A log in words of paths: those after it, and those before it for what is gone."""
+    ids = ids_in(log)
+    return tell(log, places_of(before, ids) | places_of(after, ids))
+
+
 def places_of(nodes: Nodes, ids: Collection[NodeId]) -> dict[NodeId, str]:
     """Where nodes stand, for those of the ids that are there."""
     rows = rows_with_ids(nodes, ids)

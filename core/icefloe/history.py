@@ -136,10 +136,7 @@ def diff(assets: Assets, info: RepoInfo, old: int, new: int) -> Diff:
             "changed between them",
             kind="transaction-log-not-found",
         ) from error
-    ids = diffs.ids_in(merged)
-    places = diffs.places_of(assets.snapshot(first).nodes, ids)
-    places |= diffs.places_of(assets.snapshot(last).nodes, ids)
-    return diffs.tell(merged, places)
+    return diffs.between(merged, assets.snapshot(first).nodes, assets.snapshot(last).nodes)
 
 
 def graph(info: RepoInfo, *, limit: int | None = None) -> str:

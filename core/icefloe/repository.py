@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from icefloe import config as configuration
 from icefloe import creating, ref_changes, staged_writes
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from icefloe.conflicts import ConflictSolver
+    from icefloe.diffs import Diff
     from icefloe.format.metadata import Json
     from icefloe.format.repo_info import RepoInfo
     from icefloe.storage import Storage
@@ -357,7 +358,8 @@ class Repository(Upkeep):
         branch: str,
         snapshot_id: str,
         *,
-        check: Callable[[Session, Session], None] | None = None,
+        check: Callable[[Session, Session, Diff], None] | None = None,
+        if_moved: Literal["merge", "fail"] = "merge",
     ) -> str:
         """Move a branch to a staged snapshot, or merge that into a branch that moved; the tip.
 
@@ -367,14 +369,21 @@ class Repository(Upkeep):
             branch: the branch to move.
             snapshot_id: what `Session.flush` or `merge_snapshots` returned.
             check: is called with read-only sessions on the branch as it is, and as it would be
-                after a merge, if one is needed; again where the branch moves meanwhile. If it
-                raises, nothing is published.
+                after a merge, if one is needed, and with the difference; again where the branch
+                moves meanwhile. If it raises, nothing is published.
+            if_moved: what to do where the branch has moved since the staged write began.
 
         Raises:
-            ConflictError: the snapshot conflicts with what was committed meanwhile.
+            ConflictError: the snapshot conflicts with what was committed meanwhile; or the branch
+                moved, and that is a failure (kind `branch-moved`).
+            InvalidInputError: `if_moved` is something else.
             NotFoundError: the snapshot, or a staged one below it, was expired or collected.
         """
-        return staged_writes.publish(self._context(), self, branch, snapshot_id, check)
+        if if_moved not in ("merge", "fail"):
+            raise InvalidInputError(f"if_moved is 'merge' or 'fail', not {if_moved!r}")
+        return staged_writes.publish(
+            self._context(), self, branch, snapshot_id, check, may_move=if_moved == "merge"
+        )
 
     def _session(
         self,

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from icefloe import diffs, history
 from icefloe.clock import next_time
 from icefloe.descriptions import STAGED_ON, WRITE_KEY
+from icefloe.diffs import Diff
 from icefloe.errors import ConflictError
 from icefloe.format.ids import SnapshotId
+from icefloe.format.repo_info import RepoInfo
 from icefloe.format.snapshot import Snapshot
 from icefloe.format.updates import Update, UpdateKind
 from icefloe.manifest_writing import ManifestWriter
 from icefloe.merging import merge
+from icefloe.ref_changes import branch_moved
 from icefloe.refs import ancestors, branch_row, published, snapshot_row
 from icefloe.registering import with_tip
 from icefloe.repo_update import Attempts, require_online
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from icefloe.format.metadata import Json
-    from icefloe.format.repo_info import RepoInfo
     from icefloe.repo_update import Change
     from icefloe.working_tree import Context
 
@@ -37,8 +40,11 @@ PUBLISHED_FROM = "icefloe.published_from"
 """Metadata of a commit: the staged snapshot that it publishes on a branch that had moved."""
 _ATTEMPTS = 100
 
-type Check = Callable[[Session, Session], None]
-"""Judges a branch as it is, and as it shall be, both read-only; whatever it raises stops it."""
+type Check = Callable[[Session, Session, Diff], None]
+"""Judges a branch as it is, as it shall be, both read-only, and what that changes.
+
+Whatever it raises stops the publication.
+"""
 
 
 class Repo(Publisher, Protocol):
@@ -58,10 +64,13 @@ def merge_snapshots(
     metadata: Mapping[str, Json],
     write_key: str | None,
     check: Check | None = None,
+    *,
+    may_move: bool = True,
 ) -> str:
     """`Repository.merge_snapshots`: manifests that were written serve every attempt.
 
-    Message, metadata and key have been checked. `check` judges each candidate for the branch.
+    Message, metadata and key have been checked. `check` judges each candidate for the branch, which
+    must be where the staged writes began unless it `may_move`.
     """
     writer = ManifestWriter(context.assets, context.config)
 
@@ -72,7 +81,9 @@ def merge_snapshots(
         if done := found():
             return done
         try:
-            publication = _merged(context, writer, branch, ids, message, metadata, write_key, check)
+            publication = _merged(
+                context, writer, branch, ids, message, metadata, write_key, check, may_move
+            )
         except ConflictError:
             # Another attempt at this write may be what stands in the way.
             if done := found():
@@ -96,6 +107,7 @@ def _merged(
     metadata: Mapping[str, Json],
     write_key: str | None,
     check: Check | None,
+    may_move: bool,
 ) -> Publication:
     """Write the merged snapshot, on top of the branch as it is now, and have it judged."""
     assets = context.assets
@@ -106,6 +118,9 @@ def _merged(
         target = _newest(info, {item.base for item in staged})
     else:
         target = info.snapshots.id_at(branch_row(info, branch))
+        for item in () if may_move else staged:
+            if item.base != target:
+                raise branch_moved(branch, str(item.base), str(target))
     merged = merge(assets, info, staged, target, writer)
     said = {**context.default_metadata, **metadata}
     if write_key is not None:
@@ -119,9 +134,12 @@ def _merged(
         message=message,
         metadata=said,
     )
-    write_snapshot(assets, snapshot, merged.view.changes.log(snapshot.id))
+    log = merged.view.changes.log(snapshot.id)
+    write_snapshot(assets, snapshot, log)
     if check is not None:
-        check(Session(context, merged.view.base), Session(context, snapshot))
+        before = merged.view.base
+        changed = diffs.between(log, before.nodes, snapshot.nodes)
+        check(Session(context, before), Session(context, snapshot), changed)
     return Publication(
         snapshot=snapshot,
         base=target,
@@ -150,7 +168,7 @@ def _newest(info: RepoInfo, bases: set[SnapshotId]) -> SnapshotId:
     )
 
 
-type Judge = Callable[[SnapshotId, SnapshotId], None]
+type Judge = Callable[[RepoInfo, int, int], None]
 
 
 class _Publishing:
@@ -175,11 +193,12 @@ class _Publishing:
         is_staged = STAGED_ON in info.snapshots.metadata(row)
         if done or self.tip is not None or is_staged or int(info.snapshots.parent[row]) != tip:
             return None
-        before, self.tip = info.snapshots.id_at(tip), info.snapshots.id_at(row)
+        before = info.snapshots.id_at(tip)
         if before not in self._judged:
             # Once for each tip: a look at large data must not begin anew for every other branch.
-            self._judge(before, self.tip)
+            self._judge(info, tip, row)
             self._judged.add(before)
+        self.tip = info.snapshots.id_at(row)
         update = Update(
             kind=UpdateKind.BRANCH_RESET,
             updated_at=0,
@@ -190,14 +209,23 @@ class _Publishing:
 
 
 def publish(
-    context: Context, repo: Repo, branch: str, snapshot_id: str, check: Check | None = None
+    context: Context,
+    repo: Repo,
+    branch: str,
+    snapshot_id: str,
+    check: Check | None = None,
+    *,
+    may_move: bool = True,
 ) -> str:
     """`Repository.publish`."""
 
-    def judge(before: SnapshotId, after: SnapshotId) -> None:
+    def judge(info: RepoInfo, tip: int, row: int) -> None:
         if check is not None:
-            snapshots = (context.assets.snapshot(item) for item in (before, after))
-            check(*(Session(context, snapshot) for snapshot in snapshots))
+            before, after = (
+                Session(context, context.assets.snapshot(info.snapshots.id_at(at)))
+                for at in (tip, row)
+            )
+            check(before, after, history.diff(context.assets, info, tip, row))
 
     publishing = _Publishing(branch, snapshot_id, judge)
     repo.update(publishing)
@@ -209,4 +237,14 @@ def publish(
     metadata = {key: value for key, value in item.metadata.items() if key not in internal}
     metadata[PUBLISHED_FROM] = snapshot_id
     key = f"publish {snapshot_id} on {branch}"
-    return merge_snapshots(context, repo, branch, [snapshot_id], item.message, metadata, key, check)
+    return merge_snapshots(
+        context,
+        repo,
+        branch,
+        [snapshot_id],
+        item.message,
+        metadata,
+        key,
+        check,
+        may_move=may_move,
+    )
