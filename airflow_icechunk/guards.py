@@ -13,10 +13,10 @@ from airflow.providers.common.compat.module_loading import import_string
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 if TYPE_CHECKING:
-    from icefloe import Diff, Repository, Session
+    from icefloe import Diff, Session
 
 type Guard = Callable[[Session, Session, Diff], Any]
-"""Takes the branch as it is, the snapshot to publish, and what that changes; raises to refuse."""
+"""Takes the branch as it is and as it would be, and what changes; raises to refuse."""
 
 
 class PublishRefusedError(AirflowFailException):
@@ -25,24 +25,13 @@ class PublishRefusedError(AirflowFailException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A snapshot that wants to be published, beside the branch as it is."""
+    """A branch as it is, and as it would be, with what others committed meanwhile."""
 
     before: Session
     after: Session
     diff: Diff
     metadata: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, repository: Repository, branch: str, snapshot_id: str) -> Candidate:
-        published = {item.id for item in repository.ancestry(branch=branch)}
-        staged = [*repository.ancestry(snapshot_id=snapshot_id)]
-        base = next(item.id for item in staged if item.id in published)
-        return cls(
-            before=repository.readonly_session(branch),
-            after=repository.readonly_session(snapshot_id=snapshot_id),
-            diff=repository.diff(from_snapshot_id=base, to_snapshot_id=snapshot_id),
-            metadata=staged[0].metadata,
-        )
+    """Of the staged snapshot."""
 
 
 def check_changed(candidate: Candidate, allowed: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_icechunk.guards import Guard
+    from icefloe import Diff, Session
 
 _SHOWN = 10
 """Staged snapshots that are named in the log."""
@@ -140,8 +141,9 @@ class IcechunkCommitOperator(IcechunkOperator):
 class IcechunkPublishOperator(IcechunkOperator):
     """Move a branch to a staged snapshot, once the guards let it; return the tip it makes.
 
-    If the branch moved meanwhile, the snapshot is merged into it. An attempt that finds it
-    published does nothing.
+    If the branch moved meanwhile, the snapshot is merged into it, and the guards judge the result:
+    the branch as it would be, beside the branch as it is. If it moves again meanwhile, they judge
+    again. An attempt that finds the snapshot published does nothing.
 
     :param snapshot_id: staged: what ``IcechunkCommitOperator(branch=None)`` returned. (templated)
     :param branch: the branch. (templated)
@@ -151,8 +153,8 @@ class IcechunkPublishOperator(IcechunkOperator):
         the groups that zarr makes above them need not be named. None allows all. (templated)
     :param forbid_shrink: refuse to delete an array or to make one smaller.
     :param required_metadata: keys, or keys with values, that the snapshot must carry. (templated)
-    :param guard: ``guard(before, after, diff)`` or its import path: two sessions and a diff; it
-        raises, or returns False, to refuse.
+    :param guard: ``guard(before, after, diff)`` or its import path: sessions on the branch as it is
+        and as it would be, and the difference; it raises, or returns False, to refuse.
     :param icechunk_conn_id: the connection. (templated)
     """
 
@@ -189,11 +191,14 @@ class IcechunkPublishOperator(IcechunkOperator):
     def execute(self, context: Context) -> str:
         snapshot_id, branch = checked(self.snapshot_id), required("branch", self.branch)
         is_new = not self.hook.is_published(snapshot_id, branch)
-        if is_new:
-            self._check_guards(snapshot_id)
-            if self.if_moved == "fail":
-                self._move(snapshot_id)
-        tip = self.repository.publish(self.branch, snapshot_id)
+
+        def check(before: Session, after: Session, diff: Diff) -> None:
+            metadata = self.repository.lookup_snapshot(snapshot_id).metadata
+            self._check_guards(
+                guards.Candidate(before=before, after=after, diff=diff, metadata=metadata)
+            )
+
+        tip = self.repository.publish(branch, snapshot_id, check=check, if_moved=self.if_moved)
         if is_new:
             how = "" if tip == snapshot_id else ", merged into what was committed meanwhile"
             self.say("published %s%s; %s is at %s", snapshot_id, how, branch, tip)
@@ -201,8 +206,7 @@ class IcechunkPublishOperator(IcechunkOperator):
             self.say("%s is published already; %s is at %s", snapshot_id, branch, tip)
         return self.report(context, tip, branch=branch)
 
-    def _check_guards(self, snapshot_id: str) -> None:
-        candidate = guards.Candidate.of(self.repository, self.branch, snapshot_id)
+    def _check_guards(self, candidate: guards.Candidate) -> None:
         if self.allowed_arrays is not None:
             guards.check_changed(candidate, texts("allowed_arrays", self.allowed_arrays))
         if self.forbid_shrink:
@@ -214,10 +218,3 @@ class IcechunkPublishOperator(IcechunkOperator):
             guards.check_metadata(candidate, required_metadata)
         if self.guard is not None:
             guards.check_guard(candidate, self.guard)
-
-    def _move(self, snapshot_id: str) -> None:
-        """Raises ConflictError unless the branch is where the staged writes started from."""
-        published = {item.id for item in self.repository.ancestry(branch=self.branch)}
-        staged = self.repository.ancestry(snapshot_id=snapshot_id)
-        base = next(item.id for item in staged if item.id in published)
-        self.repository.reset_branch(self.branch, snapshot_id, from_snapshot_id=base)
