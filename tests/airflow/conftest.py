@@ -233,3 +233,42 @@ def states():
         return {(ti.task_id, ti.map_index): str(ti.state) for ti in run.get_task_instances()}
 
     return by_task
+
+
+@pytest.fixture(scope="module")
+def application(database):
+    """Airflow's auth manager around the pages; what it needs is imported once Airflow is set up."""
+    from plugin_server import SETTINGS, make_app
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SETTINGS.items():
+            patch.setenv(name, value)
+        yield make_app()
+
+
+@pytest.fixture(scope="module")
+def address(application):
+    from plugin_server import serving
+
+    with serving(application) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def clients(address):
+    import httpx
+
+    from plugin_server import sign_in
+
+    found = {role: sign_in(address, role) for role in ("op", "viewer")}
+    found["nobody"] = httpx.Client(base_url=address, timeout=30)
+    yield found
+    for client in found.values():
+        client.close()
+
+
+@pytest.fixture
+def op(clients, application, repo):
+    # Repositories stay open for a while; every test has another one behind the same name.
+    application.state.icechunk.state.repositories._open.clear()
+    return clients["op"]

@@ -15,63 +15,9 @@ import icefloe
 from airflow_icechunk.plugin.icechunk_plugin import IcechunkPlugin
 from icefloe.format.ids import INITIAL_SNAPSHOT_ID
 from icefloe.format.status import Availability
-from plugin_server import SETTINGS, make_app, serving, sign_in
+from plugin_server import API, ORIGIN, REPO, RUN, commit, make_app, serving, urls
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
-RUN = "manual__2026-01-01T00:00:00+00:00"
-ORIGIN = {
-    "airflow.dag_id": "ingest",
-    "airflow.run_id": RUN,
-    "airflow.task_id": "write",
-    "airflow.map_index": 2,
-    "airflow.try_number": 1,
-}
-REPO = "/icechunk/repos/icechunk_default"
-API = "/icechunk/api/repos/icechunk_default"
-
-
-@pytest.fixture(scope="module")
-def application(database):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in SETTINGS.items():
-            patch.setenv(name, value)
-        yield make_app()
-
-
-@pytest.fixture(scope="module")
-def address(application):
-    with serving(application) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def clients(address):
-    found = {role: sign_in(address, role) for role in ("op", "viewer")}
-    found["nobody"] = httpx.Client(base_url=address, timeout=30)
-    yield found
-    for client in found.values():
-        client.close()
-
-
-@pytest.fixture
-def op(clients, application, repo):
-    # Repositories stay open for a while; every test has another one behind the same name.
-    application.state.icechunk.state.repositories._open.clear()
-    return clients["op"]
-
-
-def commit(repository, value, message="More", *, branch="main", path="t2m", **fields):
-    with repository.transaction(branch, message=message, **fields) as store:
-        zarr.open_array(store, path=path)[value % 4] = value
-    return repository.lookup_branch(branch)
-
-
-def urls(repo):
-    tip = repo.lookup_branch("main")
-    pages = ["/icechunk/", f"/icechunk/tasks/ingest/{RUN}/write/2", REPO, f"{REPO}/ops"]
-    pages += [f"{REPO}/settings", f"{REPO}/snapshots/{tip}"]
-    data = ["/icechunk/api/repos", API, f"{API}/history", f"{API}/ops", f"{API}/diff?to={tip}"]
-    return [*pages, *data, f"{API}/snapshots/{tip}"]
 
 
 def test_every_page_shows_something_to_a_user_who_may_read_the_connection(op, repo):
@@ -92,68 +38,6 @@ def test_nobody_gets_anything_but_the_style_sheet(clients, op, repo):
     assert clients["nobody"].get("/icechunk/static/icechunk.css").status_code == 200
     assert clients["nobody"].get("/icechunk/docs").status_code == 404
     assert clients["nobody"].get("/icechunk/openapi.json").status_code == 404
-
-
-@pytest.fixture
-def without_view(monkeypatch, application):
-    """The simple auth manager lets every viewer read every view; another one need not."""
-    from airflow.api_fastapi.app import get_auth_manager
-
-    asked = []
-
-    def refuse(self, *, method, resource_name, user):
-        asked.append((method, resource_name))
-        return False
-
-    monkeypatch.setattr(type(get_auth_manager()), "is_authorized_custom_view", refuse)
-    return asked
-
-
-def test_a_user_who_may_see_neither_connections_nor_the_view_gets_403_and_an_empty_list(
-    clients, op, repo, without_view
-):
-    viewer = clients["viewer"]
-    for url in urls(repo):
-        expected = 403 if "icechunk_default" in url else 200
-        assert viewer.get(url).status_code == expected, url
-    assert viewer.get("/icechunk/api/repos").json() == {"repos": []}
-    assert "icechunk_default" not in viewer.get("/icechunk/").text
-    assert {*without_view} == {("GET", "Icechunk Repositories")}
-    assert "Icechunk Repositories" in viewer.get(REPO).text
-    assert op.get(REPO).status_code == 200
-
-
-def test_a_user_who_may_read_the_view_sees_repositories_and_nothing_of_their_connections(
-    clients, op, repo, connect, tmp_path
-):
-    viewer = clients["viewer"]
-    for url in urls(repo):
-        assert viewer.get(url).status_code == 200, url
-    assert "icechunk_default" in viewer.get("/icechunk/").text
-    connect("odd", host="s3://bucket/x", extra={"sesame": "tokentokentoken"})
-    extra = {"endpoint_url": "http://127.0.0.1:9", "region": "the-region", "read_only": True}
-    connect("closed", host="s3://bucket/x", login="AKIASOMEBODY", password="hush", extra=extra)
-    connect("kept", host=str(tmp_path / "repo"), extra={"read_only": True})
-    for conn_id in ("odd", "closed", "kept"):
-        for url in (f"/icechunk/repos/{conn_id}", f"/icechunk/api/repos/{conn_id}", "/icechunk/"):
-            text = viewer.get(url).text
-            assert not re.search("sesame|127.0.0.1:9|the-region|AKIA|hush|read-only conn", text), (
-                url
-            )
-            assert '"connection_is_read_only":true' not in text
-    assert "Whoever may read its connection is told why" in viewer.get("/icechunk/repos/odd").text
-    # Whoever may read the connection is told.
-    assert "sesame" in op.get("/icechunk/repos/odd").text
-    assert "read-only connection" in op.get("/icechunk/repos/kept").text
-
-
-def test_a_view_is_of_no_use_for_the_connections_of_another_team(clients, op, repo, monkeypatch):
-    from airflow.models.connection import Connection
-
-    if not hasattr(Connection, "get_team_name"):
-        pytest.skip("this Airflow knows no teams")
-    monkeypatch.setattr(Connection, "get_team_name", lambda conn_id: "others")
-    assert clients["viewer"].get(REPO).status_code == 403
 
 
 def test_one_connection_that_fails_in_an_odd_way_does_not_blank_the_list(
@@ -485,75 +369,6 @@ def test_settings_show_the_configuration_without_the_options_of_stores(op, repo)
     assert "old/data/" in page
     assert "hush" not in page
     assert "hush" not in op.get(API).text
-
-
-TABS = '''
-"""One task writes, one publishes, and one looks at what nobody here has made."""
-
-import zarr
-from airflow.sdk import DAG, task
-
-from airflow_icechunk.operators.transactions import (
-    IcechunkBeginOperator,
-    IcechunkCommitOperator,
-    IcechunkPublishOperator,
-)
-
-with DAG("tabs", schedule=None) as dag:
-
-    @task.icechunk(stage=True)
-    def write(row, store):
-        zarr.open_array(store, path="t2m")[row] = row
-
-    begin = IcechunkBeginOperator(task_id="begin")
-    written = write.expand(row=[0, 1])
-    merge = IcechunkCommitOperator(task_id="merge", snapshot_ids=written, branch=None, message="m")
-    begin >> written
-    IcechunkPublishOperator(task_id="publish", snapshot_id=merge.output)
-
-    @task
-    def quiet():
-        pass
-
-    quiet()
-'''
-
-
-def test_the_tab_of_a_task_shows_what_it_made_or_published(
-    op, repo, connect, tmp_path, database, dag_of, clients
-):
-    before = repo.lookup_branch("main")
-    (database / "tabs.py").write_text(TABS)
-    run = dag_of("tabs").test()
-    assert str(run.state) == "success"
-    connect("gone", host=str(tmp_path / "gone"))
-    commit(repo, 3, "Of another run", metadata={**ORIGIN, "airflow.run_id": "other"})
-    tip = repo.lookup_snapshot(repo.lookup_branch("main")).parent_id
-
-    def tab(task_id, index="{MAP_INDEX}", client=op):
-        page = client.get(f"/icechunk/tasks/tabs/{run.run_id}/{task_id}/{index}").text
-        assert "Of another run" not in page
-        # A repository that this run has nothing to do with is not looked at.
-        assert "gone" not in page
-        mine, _, others = page.partition("Of other tasks of this run")
-        return mine, others
-
-    mine, others = tab("publish")
-    assert f'data-copy="{tip}"' in mine
-    assert f'data-copy="{tip}"' not in others
-    assert "write of tabs" in others
-    mine, others = tab("merge")
-    assert f'data-copy="{tip}"' in mine
-    mine, others = tab("write", 1)
-    assert mine.count("data-copy") == 1
-    assert f'data-copy="{tip}"' in others
-    mine, _ = tab("begin")
-    assert f'data-copy="{before}"' in mine
-    mine, others = tab("quiet")
-    assert "No snapshot of this task" in mine
-    assert f'data-copy="{tip}"' in others
-    # Who may see Dags may see it, too.
-    assert f'data-copy="{tip}"' in tab("publish", client=clients["viewer"])[0]
 
 
 def test_a_browser_is_led_to_the_page_inside_airflow(op, repo):
