@@ -30,7 +30,7 @@ up: java $(INSTALLED) ## start Airflow, Spark and an S3 server on this machine
 	$(PYTHON) -m stack up
 
 status: $(PYTHON) ## show what of it runs
-	@$(PYTHON) -m stack status
+	@$(PYTHON) -m stack status || test $$? -eq 3
 
 down: $(PYTHON) ## stop it, and leave no process behind
 	$(PYTHON) -m stack down

@@ -4,25 +4,60 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from airflow_icechunk.arguments import WrongArgumentError, is_known
+
 type Age = timedelta | datetime | str
 """How long ago, or a time; as a text, seconds or an ISO 8601 time."""
 
 
-def as_time(age: Age) -> datetime:
+def as_time(name: str, age: Age) -> datetime:
     """The time that an age or a text stands for.
 
-    :raises ValueError: the text is neither seconds nor a time with a zone.
+    :param name: of the argument.
+    :param age: its value.
+    :raises WrongArgumentError: it is neither seconds nor a time with a zone.
     """
-    moment = _parsed(age) if isinstance(age, str) else age
+    moment = _parsed(name, age)
     if isinstance(moment, timedelta):
         return datetime.now(UTC) - moment
     if moment.tzinfo is None:
-        raise ValueError(f"{moment} has no time zone: which moment is that?")
+        raise WrongArgumentError(f"{name}: {moment} has no time zone: which moment is that?")
     return moment
 
 
-def _parsed(text: str) -> timedelta | datetime:
+def check_age(name: str, age: Age) -> None:
+    """Refuse what is no age; what is not known before the task runs is let through.
+
+    :raises WrongArgumentError: it is none.
+    """
+    if is_known(age):
+        as_time(name, age)
+
+
+def seconds(name: str, value: timedelta | float | str) -> float:
+    """How long, in seconds.
+
+    :raises WrongArgumentError: it is neither a number nor a time span.
+    """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     try:
-        return timedelta(seconds=float(text))
-    except ValueError:
-        return datetime.fromisoformat(text)
+        return float(value)
+    except (TypeError, ValueError):
+        raise WrongArgumentError(f"{name} is {value!r}, and must be seconds") from None
+
+
+def _parsed(name: str, age: Age) -> timedelta | datetime:
+    if isinstance(age, timedelta | datetime):
+        return age
+    try:
+        return timedelta(seconds=float(age))
+    except (TypeError, ValueError, OverflowError):
+        pass
+    try:
+        return datetime.fromisoformat(age)
+    except (TypeError, ValueError):
+        raise WrongArgumentError(
+            f"{name} is {age!r}, and must be a timedelta, seconds, or a time such as "
+            "2026-01-31T00:00:00Z"
+        ) from None

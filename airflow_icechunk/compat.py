@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow import __version__ as airflow_version
 from airflow.providers.common.compat import sdk
 
 if TYPE_CHECKING:
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 log = logging.getLogger(__name__)
+
+VERSION = tuple(int(part) for part in re.findall(r"\d+", airflow_version)[:2])
+"""Of Airflow: major and minor."""
 
 type Rule = tuple[Sequence[str], timedelta | None, str]
 """Import paths of exceptions; how long to wait before a retry, None for no retry; and why."""

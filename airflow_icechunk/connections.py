@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_icechunk import delegation
+from airflow_icechunk.failures import WrongConnectionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,17 +58,23 @@ class Target:
 def read_connection(connection: Connection) -> Target:
     """What a connection of the type `icechunk` says.
 
-    :raises ValueError: it names no URL, or has extras that nobody knows. Messages repeat no value.
+    :raises WrongConnectionError: it is of another type, names no URL, or has extras that nobody
+        knows. Messages repeat no value.
     """
+    if connection.conn_type != "icechunk":
+        raise WrongConnectionError(
+            f"connection {connection.conn_id!r} is of the type {connection.conn_type!r}, and must "
+            "be of the type 'icechunk'"
+        )
     extras = {name: value for name, value in _extras(connection).items() if value not in (None, "")}
     if unknown := extras.keys() - EXTRAS:
-        raise ValueError(
+        raise WrongConnectionError(
             f"connection {connection.conn_id!r} has unknown extras: {', '.join(sorted(unknown))}; "
             f"known are {', '.join(sorted(EXTRAS))}"
         )
     url = connection.host or extras.get("url")
     if not url:
-        raise ValueError(
+        raise WrongConnectionError(
             f"connection {connection.conn_id!r} names no repository: put its URL into the field "
             "Repository URL (host)"
         )
@@ -76,7 +83,7 @@ def read_connection(connection: Connection) -> Target:
     options, secrets = _READERS[kind](given)
     delegates = sorted(delegation.PROVIDERS.keys() & extras.keys())
     if len(delegates) > 1 or (delegates and secrets):
-        raise ValueError(
+        raise WrongConnectionError(
             f"connection {connection.conn_id!r} has several sources of credentials: keep one of "
             f"login and password, {', '.join(sorted(delegation.PROVIDERS))}"
         )

@@ -9,6 +9,8 @@ from typing import Any
 
 from airflow.sdk import BaseHook
 
+from airflow_icechunk.failures import WrongConnectionError
+
 type Credentials = Callable[[], Mapping[str, Any]]
 
 
@@ -18,11 +20,13 @@ def credentials_of(extra: str, conn_id: str, kind: str) -> Credentials:
     :param extra: which extra of our connection names the other one.
     :param conn_id: the other connection.
     :param kind: of store, as the URL says.
-    :raises ValueError: such a connection has nothing to say about such a store.
+    :raises WrongConnectionError: such a connection has nothing to say about such a store.
     """
     store, function = PROVIDERS[extra]
     if store != kind:
-        raise ValueError(f"{extra} gives credentials for another kind of store than the URL names")
+        raise WrongConnectionError(
+            f"{extra} gives credentials for another kind of store than the URL names"
+        )
     return partial(function, conn_id)
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.module_loading import import_string
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 if TYPE_CHECKING:
-    from icefloe import Diff, Repository, Session
+    from icefloe import Diff, Session
 
 type Guard = Callable[[Session, Session, Diff], Any]
-"""Takes the branch as it is, the snapshot to publish, and what that changes; raises to refuse."""
+"""Takes the branch as it is and as it would be, and what changes; raises to refuse."""
 
 
 class PublishRefusedError(AirflowFailException):
@@ -24,39 +25,38 @@ class PublishRefusedError(AirflowFailException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A snapshot that wants to be published, beside the branch as it is."""
+    """A branch as it is, and as it would be, with what others committed meanwhile."""
 
     before: Session
     after: Session
     diff: Diff
     metadata: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, repository: Repository, branch: str, snapshot_id: str) -> Candidate:
-        published = {item.id for item in repository.ancestry(branch=branch)}
-        staged = [*repository.ancestry(snapshot_id=snapshot_id)]
-        base = next(item.id for item in staged if item.id in published)
-        return cls(
-            before=repository.readonly_session(branch),
-            after=repository.readonly_session(snapshot_id=snapshot_id),
-            diff=repository.diff(from_snapshot_id=base, to_snapshot_id=snapshot_id),
-            metadata=staged[0].metadata,
-        )
+    """Of the staged snapshot."""
 
 
 def check_changed(candidate: Candidate, allowed: Sequence[str]) -> None:
     """Refuse changes to anything but these paths.
 
-    :param allowed: patterns such as ``/t2m`` or ``/daily/*``, where ``*`` also crosses slashes.
+    :param allowed: patterns such as ``/t2m`` or ``/daily/*``, where ``*`` also crosses slashes. New
+        groups without attributes above them, such as the root, need not be named.
     """
     patterns = [f"/{pattern.strip('/')}" for pattern in allowed]
-    wrong = sorted(
-        path
-        for path in changed_paths(candidate.diff)
-        if not any(fnmatchcase(path, pattern) for pattern in patterns)
-    )
+    changed = changed_paths(candidate.diff)
+    may = {path for path in changed if any(fnmatchcase(path, pattern) for pattern in patterns)}
+    wrong = sorted(changed - may - _implicit_groups(candidate, may))
     if wrong:
         raise PublishRefusedError(f"it changes what it may not: {_told(wrong)}")
+
+
+def _implicit_groups(candidate: Candidate, may: Collection[str]) -> set[str]:
+    """New groups that zarr made for what stands below them, and that say nothing of their own."""
+    needed = {str(parent) for path in may for parent in PurePosixPath(path).parents}
+    return {
+        path
+        for path in {*candidate.diff.new_groups} & {*needed, "/"}
+        if (node := candidate.after.node(path)) is not None
+        and not json.loads(node.user_data).get("attributes")
+    }
 
 
 def check_no_shrink(candidate: Candidate) -> None:

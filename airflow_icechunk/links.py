@@ -15,6 +15,8 @@ PREFIX = "icechunk"
 """Where the pages are; a URL relative to that of Airflow."""
 XCOM_KEY = "icechunk_snapshot"
 """Under which a task leaves the connection and the id of its snapshot."""
+_LEFT = "left_snapshot"
+"""The attribute of operators that know whether they have left one."""
 
 
 def repository_url(icechunk_conn_id: str) -> str:
@@ -34,6 +36,8 @@ def leave_snapshot(context: Context, icechunk_conn_id: str, snapshot_id: str) ->
     """
     about = {"icechunk_conn_id": icechunk_conn_id, "snapshot_id": snapshot_id}
     context["ti"].xcom_push(XCOM_KEY, about)
+    if hasattr(context.get("task"), _LEFT):
+        setattr(context["task"], _LEFT, True)
 
 
 class IcechunkSnapshotLink(BaseOperatorLink):
@@ -43,6 +47,9 @@ class IcechunkSnapshotLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Asked by the worker when the task has ended."""
+        if not getattr(operator, _LEFT, True):
+            # Asking for what is not there is an error in the log of the task.
+            return ""
         about: Any = XCom.get_value(key=XCOM_KEY, ti_key=ti_key)
         return snapshot_url(**about) if about else ""
 

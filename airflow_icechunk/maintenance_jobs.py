@@ -6,12 +6,14 @@ import logging
 from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_icechunk.ages import as_time
+from airflow_icechunk.arguments import check_choice, mapping, required, texts
 from airflow_icechunk.garbage import may_have_garbage
+from airflow_icechunk.telling import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 type Level = Literal["metadata", "objects", "data"]
+LEVELS = get_args(Level.__value__)
 
 _SHOWN = 100
 """Findings of one severity that are logged."""
@@ -60,6 +63,10 @@ class MaintenanceJob(Protocol):
         """What a task returns; raises if the result is bad."""
         ...
 
+    def describe(self, answer: Any) -> str:
+        """The answer in words, for the log."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbageCollection:
@@ -73,19 +80,20 @@ class GarbageCollection:
     dry_run: bool = False
 
     def find_needless(self, repository: Repository) -> dict[str, Any] | None:
-        grace = datetime.now(UTC) - as_time(self.grace)
+        grace = datetime.now(UTC) - as_time("grace", self.grace)
         if not self.skip_unchanged or may_have_garbage(repository.ops_log(), grace):
             return None
-        log.info("nothing has changed since the last collection")
         return {"skipped": True, "dry_run": self.dry_run}
 
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
-        cutoff = as_time(self.grace).isoformat()
+        cutoff = as_time("grace", self.grace).isoformat()
         return {"delete_object_older_than": cutoff, "dry_run": self.dry_run, "force": self.force}
 
     def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
         summary = repository.garbage_collect(
-            delete_object_older_than=as_time(self.grace), dry_run=self.dry_run, force=self.force
+            delete_object_older_than=as_time("grace", self.grace),
+            dry_run=self.dry_run,
+            force=self.force,
         )
         return asdict(summary)
 
@@ -94,6 +102,12 @@ class GarbageCollection:
             reasons = "; ".join(result["delete_errors"])
             raise RuntimeError(f"{failed} objects could not be deleted: {reasons}")
         return {"skipped": False, **{name: result[name] for name in _GC_COUNTS}}
+
+    def describe(self, answer: Any) -> str:
+        if answer["skipped"]:
+            return "no garbage to collect: nothing has left any since the last collection"
+        cutoff = as_time("grace", self.grace).isoformat(timespec="seconds")
+        return f"collected garbage older than {cutoff}: {counted(answer)}"
 
 
 _GC_COUNTS = (
@@ -119,10 +133,14 @@ class Verification:
         return None
 
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
+        check_choice("level", self.level, LEVELS)
+        check_choice("fail_on", self.fail_on, ["error", "warning"])
         return {"level": self.level}
 
     def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
-        return {"findings": [asdict(finding) for finding in repository.verify(level=self.level)]}
+        return {
+            "findings": [asdict(finding) for finding in repository.verify(**self.parameters(stamp))]
+        }
 
     def answer(self, result: Mapping[str, Any]) -> dict[str, Any]:
         counts = Counter[str]()
@@ -136,6 +154,9 @@ class Verification:
         if failing:
             raise VerificationFailedError(f"{failing} things are wrong with the repository")
         return {"level": self.level, **{name: counts[name] for name in ("error", "warning")}}
+
+    def describe(self, answer: Any) -> str:
+        return f"verified the repository: {counted(answer)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,14 +172,21 @@ class ManifestRewriting:
         return None
 
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
-        metadata = {**(self.metadata or {}), **stamp}
-        return {"message": self.message, "branch": self.branch, "metadata": metadata}
+        metadata = {**mapping("metadata", self.metadata), **stamp}
+        return {
+            "message": required("message", self.message),
+            "branch": required("branch", self.branch),
+            "metadata": metadata,
+        }
 
     def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
         return {"snapshot_id": repository.rewrite_manifests(**self.parameters(stamp))}
 
     def answer(self, result: Mapping[str, Any]) -> Any:
         return result["snapshot_id"]
+
+    def describe(self, answer: Any) -> str:
+        return f"cut the manifests of {self.branch} as configured; its tip is {answer}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +204,10 @@ class Repacking:
 
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
         return {
-            "branch": self.branch,
-            "arrays": None if self.arrays is None else [*self.arrays],
-            "message": self.message,
-            "metadata": {**(self.metadata or {}), **stamp},
+            "branch": required("branch", self.branch),
+            "arrays": None if self.arrays is None else texts("arrays", self.arrays),
+            "message": required("message", self.message),
+            "metadata": {**mapping("metadata", self.metadata), **stamp},
         }
 
     def run(self, repository: Repository, stamp: Stamp) -> dict[str, Any]:
@@ -187,6 +215,9 @@ class Repacking:
 
     def answer(self, result: Mapping[str, Any]) -> dict[str, Any]:
         return dict(result)
+
+    def describe(self, answer: Any) -> str:
+        return f"repacked {self.branch}: {counted(answer)}"
 
 
 JOBS: dict[str, type[MaintenanceJob]] = {

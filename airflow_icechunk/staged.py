@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_icechunk.arguments import WrongArgumentError
 from icefloe import InvalidInputError, SnapshotId
 
 _SHOWN = 40
@@ -13,13 +14,13 @@ _SHOWN = 40
 def staged_ids(value: Any) -> list[str]:
     """The ids in an XCom: of one task, of mapped tasks, or of several tasks; each one once.
 
-    :raises ValueError: one is missing or is no snapshot id, or there is none.
+    :raises WrongArgumentError: one is missing or is no snapshot id, or there is none.
     """
     found = [*_flat(value)]
     if not found:
-        raise ValueError("there is no staged snapshot: the tasks upstream returned none")
+        raise WrongArgumentError("there is no staged snapshot: the tasks upstream returned none")
     if missing := sum(item is None for item in found):
-        raise ValueError(
+        raise WrongArgumentError(
             f"{missing} of {len(found)} staged snapshots are missing: a task upstream returned "
             "none, or its XCom is gone. Clear that task"
         )
@@ -29,7 +30,7 @@ def staged_ids(value: Any) -> list[str]:
 def snapshot_id(value: Any) -> str:
     """A snapshot id, checked.
 
-    :raises ValueError: it is none.
+    :raises WrongArgumentError: it is none.
     """
     if isinstance(value, str):
         try:
@@ -38,7 +39,7 @@ def snapshot_id(value: Any) -> str:
             pass
     # Whatever it is, it may be large.
     shown = repr(value)[:_SHOWN] if isinstance(value, str | int | float) else type(value).__name__
-    raise ValueError(f"not a snapshot id: {shown}")
+    raise WrongArgumentError(f"not a snapshot id: {shown}")
 
 
 def _flat(value: Any) -> list[Any]:

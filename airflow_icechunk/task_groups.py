@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import TaskGroup
 
+from airflow_icechunk.arguments import check_choice
 from airflow_icechunk.hooks.icechunk import IcechunkHook
-from airflow_icechunk.operators.tags import IcechunkCreateTagOperator
+from airflow_icechunk.operators.tags import IF_EXISTS, IcechunkCreateTagOperator
 from airflow_icechunk.operators.transactions import (
     IcechunkBeginOperator,
     IcechunkCommitOperator,
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import XComArg
+
+    from airflow_icechunk.operators.tags import IfExists
 
 type Step = Callable[[Any], Any]
 """Takes the output of a task, a snapshot id; makes tasks, and returns the last of them."""
@@ -46,6 +49,7 @@ def icechunk_transaction(
     prepare: Step | None = None,
     audit: Step | None = None,
     tag: str | None = None,
+    if_exists: IfExists = "fail",
     message: str = "Commit of {{ dag.dag_id }}, {{ run_id }}",
     metadata: Mapping[str, Any] | None = None,
     guards: Mapping[str, Any] | None = None,
@@ -67,6 +71,8 @@ def icechunk_transaction(
     :param audit: gets the merged snapshot, which is on no branch yet; makes the tasks that have to
         succeed before it is published.
     :param tag: names the published snapshot. (templated)
+    :param if_exists: what to do about a tag that is there already, as after a clear: ``fail``,
+        ``keep`` or ``suffix``; see ``IcechunkCreateTagOperator``.
     :param message: of the commit. (templated)
     :param metadata: any JSON, kept with the commit. (templated)
     :param guards: arguments for ``IcechunkPublishOperator``; they make it a step of its own.
@@ -75,6 +81,7 @@ def icechunk_transaction(
     """
     shared: dict[str, Any] = {"icechunk_conn_id": icechunk_conn_id}
     separate = audit is not None or guards is not None
+    check_choice("if_exists", if_exists, IF_EXISTS)
     with TaskGroup(group_id) as group:
         begin = IcechunkBeginOperator(task_id="begin", branch=branch, **shared).as_setup()
         base = begin.output
@@ -108,7 +115,12 @@ def icechunk_transaction(
                 audit(merge.output) >> last
         if tag is not None:
             IcechunkCreateTagOperator(
-                task_id="tag", tag=tag, snapshot_id=last.output, branch=branch, **shared
+                task_id="tag",
+                tag=tag,
+                snapshot_id=last.output,
+                branch=branch,
+                if_exists=if_exists,
+                **shared,
             )
     return Transaction(group, base, merge.output, last.output)
 

@@ -49,6 +49,8 @@ with DAG(
         task_id="tag",
         tag="ingest-{{ run_id | replace(':', '') | replace('+', '') }}",
         snapshot_id=commit.output,
+        # Cleared, the run commits again: that gets a tag of its own.
+        if_exists="suffix",
     )
 
     create >> create_arrays() >> write

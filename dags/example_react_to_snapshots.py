@@ -19,7 +19,7 @@ with DAG(
 
     @task
     def new_snapshot(triggering_asset_events=None):
-        """Several events may start one run; they come at least once, so key on the snapshot."""
+        """Several events may start one run; the last one tells of the newest snapshot."""
         events = [event for events in (triggering_asset_events or {}).values() for event in events]
         # Started by hand, there is no event.
         return snapshot_id_from_event(events[-1]) if events else IcechunkHook().branch_head("main")

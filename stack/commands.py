@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from stack.component import Component
     from stack.state import State
 
+NOTHING_RUNS = 3
+"""The exit code of `status` where there is nothing to show."""
 _START_SECONDS = 240
 _GRACE_SECONDS = 20
 _PROJECT = Path(__file__).parents[1]
@@ -59,7 +61,7 @@ def down(folder: Path) -> int:
     if not folder.exists():
         print("nothing is running")
         return 0
-    with _opened(folder) as (remembered, supervisor):
+    with _opened(folder, forget_unreadable=True) as (remembered, supervisor):
         names = [name for name in remembered.processes if supervisor.is_running(name)]
         supervisor.stop(grace=_GRACE_SECONDS)
     print(f"stopped {', '.join(names)}" if names else "nothing is running")
@@ -67,11 +69,13 @@ def down(folder: Path) -> int:
 
 
 def status(folder: Path) -> int:
-    """Show each component; 0 only if all are healthy."""
+    """Show each component; 0 only if all are healthy, `NOTHING_RUNS` if none runs."""
     remembered = state.read(folder / "state.json")
-    if not remembered.processes:
-        print("nothing is running: make up")
-        return 1
+    refs = {started.ref for started in remembered.processes.values()}
+    if not processes.running(refs):
+        ended = f"; all {len(refs)} processes of {folder} have ended" if refs else ""
+        print(f"nothing is running{ended}: make up")
+        return NOTHING_RUNS
     layout = _layout(folder, remembered)
     all_healthy = True
     print(f"{'component':16} {'pid':>8} {'port':>6}  health")
@@ -167,10 +171,16 @@ def _create(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[tuple[State, Supervisor]]:
+def _opened(folder: Path, *, forget_unreadable: bool = False) -> Iterator[tuple[State, Supervisor]]:
     path = folder / "state.json"
     with state.locked(folder / "lock"):
-        remembered = state.read(path)
+        try:
+            remembered = state.read(path)
+        except state.UnreadableError:
+            if not forget_unreadable:
+                raise
+            # Processes bear the mark of their stack: they are found without it.
+            remembered = state.State()
         yield remembered, Supervisor(folder, remembered, lambda: state.write(path, remembered))
 
 

@@ -36,17 +36,30 @@ class State:
     processes: dict[str, Started] = field(default_factory=dict)
 
 
+class UnreadableError(RuntimeError):
+    """A file is there, and is no state that this version wrote."""
+
+
 def read(path: Path) -> State:
-    """The state in a file; an empty one if there is none."""
+    """The state in a file; an empty one if there is none.
+
+    Raises:
+        UnreadableError: the file is damaged, or of another version.
+    """
     try:
         content = json.loads(path.read_text())
-    except FileNotFoundError:
+        content["processes"] = {
+            name: Started(**{**fields, "ref": ProcessRef(**fields["ref"])})
+            for name, fields in content["processes"].items()
+        }
+        return State(**content)
+    except (FileNotFoundError, NotADirectoryError):
         return State()
-    content["processes"] = {
-        name: Started(**{**fields, "ref": ProcessRef(**fields["ref"])})
-        for name, fields in content["processes"].items()
-    }
-    return State(**content)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UnreadableError(
+            f"{path} is damaged, or of another version ({type(error).__name__}); `make down` stops "
+            "what is left of that stack, and forgets it"
+        ) from None
 
 
 def write(path: Path, state: State) -> None:

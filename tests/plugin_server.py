@@ -10,9 +10,20 @@ from pathlib import Path
 
 import httpx
 import uvicorn
+import zarr
 
 from airflow_icechunk.plugin.icechunk_plugin import IcechunkPlugin
 
+RUN = "manual__2026-01-01T00:00:00+00:00"
+ORIGIN = {
+    "airflow.dag_id": "ingest",
+    "airflow.run_id": RUN,
+    "airflow.task_id": "write",
+    "airflow.map_index": 2,
+    "airflow.try_number": 1,
+}
+REPO = "/icechunk/repos/icechunk_default"
+API = "/icechunk/api/repos/icechunk_default"
 USERS = "admin:admin,op:op,viewer:viewer"
 SETTINGS = {
     "AIRFLOW__API_AUTH__JWT_SECRET": "s" * 64,
@@ -64,3 +75,17 @@ def sign_in(address, role):
     answer = client.post("/auth/token", json={"username": role, "password": password})
     client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
     return client
+
+
+def commit(repository, value, message="More", *, branch="main", path="t2m", **fields):
+    with repository.transaction(branch, message=message, **fields) as store:
+        zarr.open_array(store, path=path)[value % 4] = value
+    return repository.lookup_branch(branch)
+
+
+def urls(repo):
+    tip = repo.lookup_branch("main")
+    pages = ["/icechunk/", f"/icechunk/tasks/ingest/{RUN}/write/2", REPO, f"{REPO}/ops"]
+    pages += [f"{REPO}/settings", f"{REPO}/snapshots/{tip}"]
+    data = ["/icechunk/api/repos", API, f"{API}/history", f"{API}/ops", f"{API}/diff?to={tip}"]
+    return [*pages, *data, f"{API}/snapshots/{tip}"]

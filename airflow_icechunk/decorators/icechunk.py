@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
 from airflow.providers.standard.operators.python import PythonOperator
 
+from airflow_icechunk.arguments import mapping, required
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import operator_lineage
 from airflow_icechunk.links import LINKS
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
+from airflow_icechunk.telling import told
 from icefloe import ConflictDetector
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         "metadata": "json",
     }
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
+    left_snapshot = False
 
     def __init__(
         self,
@@ -67,6 +70,8 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        if base is not None and not stage:
+            raise ValueError("base goes with stage=True: a commit starts from the branch")
         if inspect.iscoroutinefunction(python_callable):
             raise TypeError("@task.icechunk takes no async function: the store waits by itself")
         # Nobody passes the store when the Dag is written, so it must look optional.
@@ -109,7 +114,7 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         if found is None:
             found = self._write(context, run, write_key)
         else:
-            self.log.info("an earlier attempt has written %s: nothing is done again", found)
+            self._say("an earlier attempt has written %s: nothing is done again", found)
         self._report = report_snapshot(
             context, self.hook, found, outlets=self.outlets, branch=branch, write_key=write_key
         )
@@ -135,25 +140,32 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
                 f"{self.python_callable.__name__} returned {type(said).__name__}: a function of "
                 "@task.icechunk returns nothing, or a mapping that is kept with the commit"
             )
-        metadata = {**(self.metadata or {}), **(said or {}), **run.stamp()}
+        metadata = {**mapping("metadata", self.metadata), **(said or {}), **run.stamp()}
+        message = required("message", self.message)
         if self.stage:
-            return session.flush(self.message, metadata=metadata, write_key=write_key)
+            staged = session.flush(message, metadata=metadata, write_key=write_key)
+            self._say("staged %s, on no branch", staged)
+            return staged
         if not session.has_uncommitted_changes:
-            self.log.info("nothing changed: there is nothing to commit")
+            unchanged = session.snapshot_id
+            self._say("nothing changed, nothing to commit: %s stays at %s", self.branch, unchanged)
             return session.snapshot_id
-        return session.commit(
-            self.message,
+        committed = session.commit(
+            message,
             metadata,
             rebase_with=ConflictDetector() if self.rebase else None,
             write_key=write_key,
         )
+        self._say("committed %s to %s", committed, self.branch)
+        return committed
+
+    def _say(self, message: str, *about: object) -> None:
+        self.log.info("%s", told(self.hook, message, *about))
 
     def _begin(self) -> Session:
         repository = self.hook.repository
         if self.base is None:
-            return repository.writable_session(self.branch)
-        if not self.stage:
-            raise ValueError("base goes with stage=True: a commit starts from the branch")
+            return repository.writable_session(required("branch", self.branch))
         return repository.writable_session(snapshot_id=snapshot_id(self.base))
 
 

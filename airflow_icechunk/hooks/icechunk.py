@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import mask_secret
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, mask_secret
 from airflow.sdk import BaseHook
 from asgiref.sync import sync_to_async
 
 from airflow_icechunk.connections import Target, read_connection
+from airflow_icechunk.failures import MissingConnectionError
 from icefloe import IcefloeError, NotFoundError, Repository
 
 if TYPE_CHECKING:
@@ -60,7 +61,11 @@ class IcechunkHook(BaseHook):
     @cached_property
     def target(self) -> Target:
         """Where the repository is, and how to get in; secrets are masked in logs from here on."""
-        return self._read(self.get_connection(self.icechunk_conn_id))
+        try:
+            connection = self.get_connection(self.icechunk_conn_id)
+        except AirflowNotFoundException as error:
+            raise MissingConnectionError(str(error)) from None
+        return self._read(connection)
 
     @cached_property
     def repository(self) -> Repository:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_icechunk.arguments import required
 from airflow_icechunk.compat import remembered
 from airflow_icechunk.operators.icechunk import IcechunkOperator
+from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
 from icefloe import AlreadyExistsError, ConflictError, NotFoundError
 
@@ -46,17 +48,25 @@ class IcechunkCreateBranchOperator(IcechunkOperator):
         self.branch = branch
         self.snapshot_id = snapshot_id
         self.from_branch = from_branch
+        self._from_snapshot = snapshot_id is not None
 
     def execute(self, context: Context) -> str:
-        start = self.snapshot_id or self.hook.branch_head(self.from_branch)
+        branch, start = required("branch", self.branch), self._start()
         try:
-            self.repository.create_branch(self.branch, start)
+            self.repository.create_branch(branch, start)
         except AlreadyExistsError:
-            tip = self.hook.branch_head(self.branch)
+            tip = self.hook.branch_head(branch)
             if not (self._has(tip, start) or self._has(start, tip)):
                 raise
-            return self.report(context, tip, branch=self.branch)
-        return self.report(context, start, branch=self.branch)
+            self.say("the branch %s is there already, at %s", branch, tip)
+            return self.report(context, tip, branch=branch)
+        self.say("created the branch %s at %s", branch, start)
+        return self.report(context, start, branch=branch)
+
+    def _start(self) -> str:
+        if self._from_snapshot:
+            return snapshot_id(self.snapshot_id)
+        return self.hook.branch_head(required("from_branch", self.from_branch))
 
     def _has(self, tip: str, snapshot_id: str) -> bool:
         """Whether a history includes a snapshot."""
@@ -97,23 +107,28 @@ class IcechunkResetBranchOperator(IcechunkOperator):
         self.branch = branch
         self.snapshot_id = snapshot_id
         self.from_snapshot_id = from_snapshot_id
+        self._is_bound = from_snapshot_id is not None
 
     def execute(self, context: Context) -> str:
-        if self.hook.branch_head(self.branch) != self.snapshot_id:
-            self._move(context)
-        return self.report(context, self.snapshot_id, branch=self.branch)
+        branch, wanted = required("branch", self.branch), snapshot_id(self.snapshot_id)
+        start = snapshot_id(self.from_snapshot_id) if self._is_bound else None
+        if self.hook.branch_head(branch) == wanted:
+            self.say("the branch %s is at %s already", branch, wanted)
+        else:
+            self._move(context, start)
+        return self.report(context, wanted, branch=branch)
 
-    def _move(self, context: Context) -> None:
+    def _move(self, context: Context, start: str | None) -> None:
         key = f"icechunk-reset-{TaskRun.of(context).tries_before_clear}"
-        start = self.from_snapshot_id or remembered(
-            context, key, lambda: self.hook.branch_head(self.branch)
-        )
+        start = start or remembered(context, key, lambda: self.hook.branch_head(self.branch))
         try:
             self.repository.reset_branch(self.branch, self.snapshot_id, from_snapshot_id=start)
         except ConflictError:
             if not self._was_moved(start):
                 raise
-            self.log.info("%s was moved by an earlier attempt, and has moved on", self.branch)
+            self.say("the branch %s was moved by an earlier attempt, and has moved on", self.branch)
+        else:
+            self.say("moved the branch %s from %s to %s", self.branch, start, self.snapshot_id)
 
     def _was_moved(self, start: str) -> bool:
         """Whether the branch left `start` for the wanted snapshot: the history has that later."""
@@ -135,9 +150,11 @@ class IcechunkDeleteBranchOperator(IcechunkOperator):
         self.branch = branch
 
     def execute(self, context: Context) -> bool:
+        branch = required("branch", self.branch)
         try:
-            self.repository.delete_branch(self.branch)
+            self.repository.delete_branch(branch)
         except NotFoundError:
-            self.log.info("there is no branch %s", self.branch)
+            self.say("there is no branch %s: nothing to delete", branch)
             return False
+        self.say("deleted the branch %s", branch)
         return True

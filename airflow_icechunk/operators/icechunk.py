@@ -11,6 +11,7 @@ from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import operator_lineage
 from airflow_icechunk.links import LINKS
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
+from airflow_icechunk.telling import told
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -32,6 +33,7 @@ class IcechunkOperator(BaseOperator):
     template_fields: Sequence[str] = ("icechunk_conn_id",)
     template_fields_renderers: ClassVar[dict[str, str]] = {"metadata": "json"}
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
+    left_snapshot = False
     ui_color = "#dff3fb"
 
     def __init__(
@@ -48,6 +50,10 @@ class IcechunkOperator(BaseOperator):
     @property
     def repository(self) -> Repository:
         return self.hook.repository
+
+    def say(self, message: str, *about: object) -> None:
+        """Tell the log of the task what was done, and to which repository."""
+        self.log.info("%s", told(self.hook, message, *about))
 
     def report(self, context: Context, snapshot_id: str, **about: str | None) -> str:
         """Tell Airflow of a snapshot; see ``report_snapshot``. Returns its id."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_icechunk.ages import as_time
+from airflow_icechunk.ages import as_time, check_age
+from airflow_icechunk.arguments import check_choice, number, texts
 from airflow_icechunk.maintenance_jobs import (
+    LEVELS,
     GarbageCollection,
     ManifestRewriting,
     Repacking,
@@ -15,6 +17,7 @@ from airflow_icechunk.maintenance_jobs import (
 )
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.task_runs import TaskRun
+from airflow_icechunk.telling import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -69,6 +72,7 @@ class IcechunkExpireSnapshotsOperator(IcechunkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_age("older_than", older_than)
         self.older_than = older_than
         self.keep_last = keep_last
         self.branches = branches
@@ -78,9 +82,9 @@ class IcechunkExpireSnapshotsOperator(IcechunkOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         arguments: dict[str, Any] = {
-            "older_than": as_time(self.older_than),
-            "keep_last": None if self.keep_last in (None, "") else int(self.keep_last or 0),
-            "branches": self.branches,
+            "older_than": as_time("older_than", self.older_than),
+            "keep_last": None if self.keep_last is None else number("keep_last", self.keep_last),
+            "branches": None if self.branches is None else texts("branches", self.branches),
             "delete_expired_branches": self.delete_expired_branches,
             "delete_expired_tags": self.delete_expired_tags,
         }
@@ -88,12 +92,15 @@ class IcechunkExpireSnapshotsOperator(IcechunkOperator):
         found = result.released_snapshots or result.deleted_branches or result.deleted_tags
         if found and not self.is_dry_run:
             result = self.repository.expire_snapshots(**arguments, dry_run=False)
-        return {
+        answer = {
             "released_snapshots": len(result.released_snapshots),
             "deleted_branches": [*result.deleted_branches],
             "deleted_tags": [*result.deleted_tags],
             "dry_run": self.is_dry_run,
         }
+        cutoff = arguments["older_than"].isoformat(timespec="seconds")
+        self.say("expired what is older than %s: %s", cutoff, counted(answer))
+        return answer
 
 
 class IcechunkGarbageCollectOperator(IcechunkOperator):
@@ -123,6 +130,7 @@ class IcechunkGarbageCollectOperator(IcechunkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_age("grace", grace)
         self.grace = grace
         self.skip_unchanged = skip_unchanged
         self.force = force
@@ -159,6 +167,8 @@ class IcechunkVerifyOperator(IcechunkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_choice("level", level, LEVELS)
+        check_choice("fail_on", fail_on, ["error", "warning"])
         self.level = level
         self.fail_on = fail_on
 
@@ -263,25 +273,29 @@ class IcechunkTrimOpsLogOperator(IcechunkOperator):
         self.is_dry_run = dry_run
 
     def execute(self, context: Context) -> dict[str, Any]:
-        keep = self.keep if isinstance(self.keep, timedelta) else int(self.keep)
+        keep = self.keep if isinstance(self.keep, timedelta) else number("keep", self.keep)
         result = self.repository.trim_ops_log(keep=keep, dry_run=self.is_dry_run)
         if result.failures:
             raise RuntimeError(f"{len(result.failures)} backups could not be deleted")
-        return {
+        answer = {
             "backups_deleted": result.backups_deleted,
             "bytes_deleted": result.bytes_deleted,
             "operations_kept": result.operations_kept,
             "dry_run": self.is_dry_run,
         }
+        self.say("trimmed the log of operations, keeping %s: %s", keep, counted(answer))
+        return answer
 
 
 def do_here(operator: IcechunkOperator, job: MaintenanceJob, context: Context) -> Any:
     """Run a job in this process, unless there is nothing to do; what the task returns."""
     repository = operator.repository
     if (answer := job.find_needless(repository)) is not None:
+        operator.say("%s", job.describe(answer))
         return answer
     result = job.run(repository, TaskRun.of(context).stamp())
     answer = job.answer(result)
+    operator.say("%s", job.describe(answer))
     if job.branch is not None:
         tip = result["snapshot_id"] or operator.hook.branch_head(job.branch)
         operator.report(context, tip, branch=job.branch)

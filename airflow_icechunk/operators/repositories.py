@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_icechunk.arguments import check_choice
 from airflow_icechunk.operators.icechunk import IcechunkOperator
-from icefloe import Availability
+from icefloe import Availability, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from icefloe import RepositoryConfig
+
+_KNOWN = {item.name.lower(): item for item in Availability}
 
 
 class IcechunkCreateRepositoryOperator(IcechunkOperator):
@@ -27,7 +30,14 @@ class IcechunkCreateRepositoryOperator(IcechunkOperator):
         self.config = config
 
     def execute(self, context: Context) -> str:
+        try:
+            self.hook.open()
+        except NotFoundError:
+            done = "created the repository"
+        else:
+            done = "the repository is there already, and keeps its configuration"
         tip = self.hook.open_or_create(self.config).lookup_branch("main")
+        self.say("%s; main is at %s", done, tip)
         return self.report(context, tip, branch="main")
 
 
@@ -51,15 +61,18 @@ class IcechunkSetStatusOperator(IcechunkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_choice("status", status, _KNOWN)
         self.status = status
         self.reason = reason
 
     def execute(self, context: Context) -> dict[str, str | None]:
-        known = {item.name.lower(): item for item in Availability}
-        if self.status not in known:
-            raise ValueError(f"status {self.status!r} is none of {', '.join(known)}")
-        wanted = known[self.status]
+        check_choice("status", self.status, _KNOWN)
+        wanted = _KNOWN[self.status]
         now = self.repository.get_status()
         if (now.availability, now.reason) != (wanted, self.reason):
             self.repository.set_status(wanted, self.reason)
+            before = Availability(now.availability).name.lower()
+            self.say("the status was %s, and is %s now", before, self.status)
+        else:
+            self.say("the status is %s already", self.status)
         return {"status": self.status, "reason": self.reason}

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_icechunk.arguments import check_function, mapping, required, texts
+from airflow_icechunk.failures import final_errors
 from airflow_icechunk.lineage import operator_lineage
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.spark_jobs import IcechunkSparkOperator
 from airflow_icechunk.staged import snapshot_id
 from airflow_icechunk.task_runs import TaskRun
+from airflow_icechunk.telling import told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +49,8 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         options where the job runs.
     :param icechunk_conn_id: the connection to the repository. (templated)
     :param conn_id: the connection to Spark. It must exist.
-    :param name: of the Spark application. (templated)
+    :param allow_empty: a job that writes nothing stages an empty snapshot; otherwise it fails.
+    :param name: of the Spark application; Dag, task, map index and run without it. (templated)
     :param kwargs: what ``SparkSubmitOperator`` takes, but ``application_args``; ``application`` is
         the driver program, and only worth giving where the cluster has it elsewhere.
     """
@@ -75,9 +79,11 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         message: str = "{{ task.task_id }} of {{ dag.dag_id }}, {{ run_id }}",
         metadata: Mapping[str, Any] | None = None,
         virtual_chunks: Sequence[str] = (),
+        allow_empty: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_function("job", job)
         self.job = job
         self.job_params = job_params
         self.branch = branch
@@ -86,16 +92,27 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         self.message = message
         self.metadata = metadata
         self.virtual_chunks = virtual_chunks
+        self.allow_empty = allow_empty
         self._report: SnapshotReport | None = None
 
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Of a mapped task nothing is made when the Dag is parsed: what is known is judged here."""
+        for name in {"job", "credentials"} & kwargs.keys():
+            check_function(name, kwargs[name])
+        return super().partial(**kwargs)
+
+    @final_errors()
     def execute(self, context: Context) -> str:  # type: ignore[override]
+        check_function("job", self.job)
         run = TaskRun.of(context)
         write_key = run.write_key(self.key)
         found = self.hook.repository.find_write(write_key)
         if found is None:
             found = self._submit(context, run, write_key)
         else:
-            self.log.info("an earlier attempt has written %s: no job is submitted", found)
+            message = "an earlier attempt has staged %s: no job is submitted"
+            self.log.info("%s", told(self.hook, message, found))
         self._report = report_snapshot(
             context, self.hook, found, outlets=self.outlets, write_key=write_key
         )
@@ -112,22 +129,28 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
             found = self.hook.repository.find_write(write_key)
             if found is None:
                 raise
-            self.log.warning("the job failed after it had written %s", found, exc_info=True)
+            message = "the job failed after it had staged %s"
+            self.log.warning("%s", told(self.hook, message, found), exc_info=True)
             return found
         found = self.hook.repository.find_write(write_key)
         if found is None:
             raise RuntimeError(
                 f"the job {self.job} ended well, but wrote nothing under the key {write_key}"
             )
+        message = "the job %s staged %s under the key %s"
+        self.log.info("%s", told(self.hook, message, self.job, found, write_key))
         return found
 
     def _arguments(self, run: TaskRun, write_key: str) -> list[str]:
-        start = ["--branch", self.branch]
         if self.base is not None:
             start = ["--base", snapshot_id(self.base)]
+        else:
+            start = ["--branch", required("branch", self.branch)]
+        metadata = {**mapping("metadata", self.metadata), **run.stamp()}
         arguments = ["--job", self.job, *start]
-        arguments += ["--write-key", write_key, "--message", self.message]
-        arguments += ["--metadata", json.dumps({**(self.metadata or {}), **run.stamp()})]
-        for prefix in self.virtual_chunks:
+        arguments += ["--write-key", write_key, "--message", required("message", self.message)]
+        arguments += ["--allow-empty"] if self.allow_empty else []
+        arguments += ["--metadata", json.dumps(metadata)]
+        for prefix in texts("virtual_chunks", self.virtual_chunks):
             arguments += ["--virtual-chunks", prefix]
-        return [*arguments, "--params", json.dumps(self.job_params or {})]
+        return [*arguments, "--params", json.dumps(mapping("job_params", self.job_params))]

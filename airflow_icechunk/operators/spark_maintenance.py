@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_icechunk.failures import final_errors
 from airflow_icechunk.lineage import operator_lineage
 from airflow_icechunk.links import LINKS
 from airflow_icechunk.maintenance_jobs import JOBS, make_job
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.spark_jobs import IcechunkSparkOperator
 from airflow_icechunk.task_runs import TaskRun
+from airflow_icechunk.telling import told
 from icefloe.job_reports import delete_report, find_report
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from airflow.sdk import BaseOperatorLink, Context
 
@@ -37,7 +40,7 @@ class IcechunkSparkMaintenanceOperator(IcechunkSparkOperator):
         options where the job runs.
     :param icechunk_conn_id: the connection to the repository. (templated)
     :param conn_id: the connection to Spark. It must exist.
-    :param name: of the Spark application. (templated)
+    :param name: of the Spark application; Dag, task, map index and run without it. (templated)
     :param kwargs: what ``SparkSubmitOperator`` takes, but ``application_args``.
     """
 
@@ -51,10 +54,14 @@ class IcechunkSparkMaintenanceOperator(IcechunkSparkOperator):
         super().__init__(**kwargs)
         if maintenance not in JOBS:
             raise ValueError(f"there is no maintenance {maintenance!r}; there is {', '.join(JOBS)}")
+        if isinstance(options, Mapping):
+            # What templates make of the values is seen later; the names are known now.
+            make_job(maintenance, options)
         self.maintenance = maintenance
         self.options = options
         self._report: SnapshotReport | None = None
 
+    @final_errors()
     def execute(self, context: Context) -> Any:
         job = make_job(self.maintenance, self.options or {})
         run = TaskRun.of(context)
@@ -63,12 +70,15 @@ class IcechunkSparkMaintenanceOperator(IcechunkSparkOperator):
         report = find_report(repository.storage, key)
         if report is None:
             if (needless := job.find_needless(repository)) is not None:
+                self.log.info("%s", told(self.hook, "%s", job.describe(needless)))
                 return needless
             report = self._submit(context, job, run, key)
         else:
-            self.log.info("an earlier attempt has done it: no job is submitted")
+            message = "an earlier attempt has done it: no job is submitted"
+            self.log.info("%s", told(self.hook, message))
         try:
             answer = job.answer(report["result"])
+            self.log.info("%s", told(self.hook, "%s", job.describe(answer)))
             self._tell(context, job, report["result"])
         finally:
             # A retry of what failed has to do it again.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_icechunk import guards
+from airflow_icechunk.arguments import check_choice, mapping, required, texts
 from airflow_icechunk.links import leave_snapshot
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.staged import snapshot_id as checked
@@ -13,11 +15,15 @@ from airflow_icechunk.task_runs import TaskRun
 from icefloe import ConflictError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
 
     from airflow_icechunk.guards import Guard
+    from icefloe import Diff, Session
+
+_SHOWN = 10
+"""Staged snapshots that are named in the log."""
 
 
 class IcechunkBeginOperator(IcechunkOperator):
@@ -34,7 +40,9 @@ class IcechunkBeginOperator(IcechunkOperator):
         self.branch = branch
 
     def execute(self, context: Context) -> str:
-        tip = self.hook.branch_head(self.branch)
+        branch = required("branch", self.branch)
+        tip = self.hook.branch_head(branch)
+        self.say("writers start from %s, the tip of %s", tip, branch)
         leave_snapshot(context, self.icechunk_conn_id, tip)
         return tip
 
@@ -80,11 +88,14 @@ class IcechunkCommitOperator(IcechunkOperator):
         super().__init__(**kwargs)
         self.snapshot_ids = snapshot_ids
         self.branch = branch
+        self._is_published = branch is not None
         self.message = message
         self.metadata = metadata
         self.writer_task_ids = writer_task_ids
 
     def execute(self, context: Context) -> str:
+        if self._is_published:
+            required("branch", self.branch)
         staged = staged_ids(self.snapshot_ids)
         self._check_complete(context, staged)
         run = TaskRun.of(context)
@@ -93,8 +104,8 @@ class IcechunkCommitOperator(IcechunkOperator):
             snapshot_id = self.repository.merge_snapshots(
                 self.branch,
                 staged,
-                self.message,
-                {**(self.metadata or {}), **run.stamp()},
+                required("message", self.message),
+                {**mapping("metadata", self.metadata), **run.stamp()},
                 write_key=key,
             )
         except ConflictError as error:
@@ -103,7 +114,11 @@ class IcechunkCommitOperator(IcechunkOperator):
                 "some: what the others staged is published already."
             )
             raise
-        self.log.info("merged %d staged snapshots into %s", len(staged), snapshot_id)
+        place = "staged, on no branch" if self.branch is None else f"on {self.branch}"
+        shown = " ".join(staged[:_SHOWN]) + (" ..." if len(staged) > _SHOWN else "")
+        self.say(
+            "merged %d staged snapshots (%s) into %s, %s", len(staged), shown, snapshot_id, place
+        )
         return self.report(context, snapshot_id, branch=self.branch, write_key=key)
 
     def _check_complete(self, context: Context, staged: Sequence[str]) -> None:
@@ -126,19 +141,20 @@ class IcechunkCommitOperator(IcechunkOperator):
 class IcechunkPublishOperator(IcechunkOperator):
     """Move a branch to a staged snapshot, once the guards let it; return the tip it makes.
 
-    If the branch moved meanwhile, the snapshot is merged into it. An attempt that finds it
-    published does nothing.
+    If the branch moved meanwhile, the snapshot is merged into it, and the guards judge the result:
+    the branch as it would be, beside the branch as it is. If it moves again meanwhile, they judge
+    again. An attempt that finds the snapshot published does nothing.
 
     :param snapshot_id: staged: what ``IcechunkCommitOperator(branch=None)`` returned. (templated)
     :param branch: the branch. (templated)
     :param if_moved: ``merge`` into a branch that moved meanwhile, or ``fail`` with
         ``icefloe.ConflictError``.
     :param allowed_arrays: patterns of the paths that may change, such as ``/t2m`` or ``/daily/*``;
-        None allows all. (templated)
+        the groups that zarr makes above them need not be named. None allows all. (templated)
     :param forbid_shrink: refuse to delete an array or to make one smaller.
     :param required_metadata: keys, or keys with values, that the snapshot must carry. (templated)
-    :param guard: ``guard(before, after, diff)`` or its import path: two sessions and a diff; it
-        raises, or returns False, to refuse.
+    :param guard: ``guard(before, after, diff)`` or its import path: sessions on the branch as it is
+        and as it would be, and the difference; it raises, or returns False, to refuse.
     :param icechunk_conn_id: the connection. (templated)
     """
 
@@ -163,6 +179,7 @@ class IcechunkPublishOperator(IcechunkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_choice("if_moved", if_moved, ["merge", "fail"])
         self.snapshot_id = snapshot_id
         self.branch = branch
         self.if_moved = if_moved
@@ -172,28 +189,32 @@ class IcechunkPublishOperator(IcechunkOperator):
         self.guard = guard
 
     def execute(self, context: Context) -> str:
-        snapshot_id = checked(self.snapshot_id)
-        if not self.hook.is_published(snapshot_id, self.branch):
-            self._check_guards(snapshot_id)
-            if self.if_moved == "fail":
-                self._move(snapshot_id)
-        tip = self.repository.publish(self.branch, snapshot_id)
-        return self.report(context, tip, branch=self.branch)
+        snapshot_id, branch = checked(self.snapshot_id), required("branch", self.branch)
+        is_new = not self.hook.is_published(snapshot_id, branch)
 
-    def _check_guards(self, snapshot_id: str) -> None:
-        candidate = guards.Candidate.of(self.repository, self.branch, snapshot_id)
+        def check(before: Session, after: Session, diff: Diff) -> None:
+            metadata = self.repository.lookup_snapshot(snapshot_id).metadata
+            self._check_guards(
+                guards.Candidate(before=before, after=after, diff=diff, metadata=metadata)
+            )
+
+        tip = self.repository.publish(branch, snapshot_id, check=check, if_moved=self.if_moved)
+        if is_new:
+            how = "" if tip == snapshot_id else ", merged into what was committed meanwhile"
+            self.say("published %s%s; %s is at %s", snapshot_id, how, branch, tip)
+        else:
+            self.say("%s is published already; %s is at %s", snapshot_id, branch, tip)
+        return self.report(context, tip, branch=branch)
+
+    def _check_guards(self, candidate: guards.Candidate) -> None:
         if self.allowed_arrays is not None:
-            guards.check_changed(candidate, self.allowed_arrays)
+            guards.check_changed(candidate, texts("allowed_arrays", self.allowed_arrays))
         if self.forbid_shrink:
             guards.check_no_shrink(candidate)
         if self.required_metadata is not None:
-            guards.check_metadata(candidate, self.required_metadata)
+            required_metadata = self.required_metadata
+            if not isinstance(required_metadata, Mapping):
+                required_metadata = texts("required_metadata", required_metadata)
+            guards.check_metadata(candidate, required_metadata)
         if self.guard is not None:
             guards.check_guard(candidate, self.guard)
-
-    def _move(self, snapshot_id: str) -> None:
-        """Raises ConflictError unless the branch is where the staged writes started from."""
-        published = {item.id for item in self.repository.ancestry(branch=self.branch)}
-        staged = self.repository.ancestry(snapshot_id=snapshot_id)
-        base = next(item.id for item in staged if item.id in published)
-        self.repository.reset_branch(self.branch, snapshot_id, from_snapshot_id=base)

@@ -17,20 +17,16 @@ from airflow_icechunk.plugin.parameters import (
     SnapshotId,
     To,
 )
-from airflow_icechunk.plugin.repositories import OpenRepository, connection_ids
-from airflow_icechunk.plugin.security import User, readable, reads_connection
+from airflow_icechunk.plugin.repositories import OpenRepository
+from airflow_icechunk.plugin.security import reads_repository
 
 router = APIRouter(prefix="/api")
-one = APIRouter(prefix="/repos/{connection_id}", dependencies=[reads_connection])
+one = APIRouter(prefix="/repos/{connection_id}", dependencies=[reads_repository])
 
 
 @router.get("/repos")
-def list_repositories(
-    user: User,
-    repositories: Reader,
-) -> Any:
-    ids = readable(connection_ids(), user)
-    found = repositories.read_all(ids, summaries.summarize_now)
+def list_repositories(repositories: Reader) -> Any:
+    found = repositories.read_all(repositories.listed(), summaries.summarize_now)
     return {"repos": [_listed(conn_id, item) for conn_id, item in found.items()]}
 
 

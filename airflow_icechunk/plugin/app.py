@@ -1,22 +1,22 @@
 """The application that the API server mounts: pages, JSON, and the headers of both."""
 
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
-from airflow import __version__ as airflow_version
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
+from airflow_icechunk import compat
 from airflow_icechunk.links import PREFIX
 from airflow_icechunk.plugin import api, pages
 from airflow_icechunk.plugin.errors import ViewError
 from airflow_icechunk.plugin.rendering import FOLDER, airflow_root, render
 from airflow_icechunk.plugin.repositories import Repositories
+from airflow_icechunk.plugin.security import RESOURCE
 
 _HEADERS = {
     # All that a page needs comes from here; nothing in it can be made to run.
@@ -31,7 +31,9 @@ _FRAMED_SINCE = (3, 3)
 """The version of Airflow whose own URLs can lead to a page inside the frame."""
 _EXPLAINED = {
     401: "You are not signed in to Airflow.",
-    403: "You may not see this. It takes permission to read the connection.",
+    403: (
+        f"You may not see this. It takes permission to read the connection, or the view {RESOURCE}."
+    ),
     404: "There is no such page.",
     405: "This can only be read.",
 }
@@ -70,15 +72,11 @@ def _framed_url(request: Request) -> str | None:
     """Where the page is shown within Airflow; None if it is, or cannot be."""
     if request.headers.get("sec-fetch-dest") != "document" or _is_data(request):
         return None
-    if _path(request).startswith(("/static/", "/tasks/")) or _version() < _FRAMED_SINCE:
+    if _path(request).startswith(("/static/", "/tasks/")) or compat.VERSION < _FRAMED_SINCE:
         return None
     root = airflow_root(request)
     query = f"?{request.url.query}" if request.url.query else ""
     return f"{root}/plugin/{PREFIX}{root}/{PREFIX}{quote(_path(request))}{query}"
-
-
-def _version() -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", airflow_version)[:2])
 
 
 def _path(request: Request) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -11,7 +12,7 @@ import numpy as np
 from airflow_icechunk.plugin import graph
 from airflow_icechunk.plugin.drawing import Drawing, draw
 from airflow_icechunk.plugin.errors import ViewError
-from icefloe import WRITE_KEY
+from icefloe import WRITE_KEY, InvalidInputError, NotFoundError
 from icefloe.history import snapshot_info
 from icefloe.refs import branch_row, snapshot_row
 
@@ -161,12 +162,20 @@ def names(info: RepoInfo, refs: Refs) -> list[Name]:
     return listed
 
 
-def made_by(info: RepoInfo, dag_id: str, run_id: str) -> list[Commit]:
-    """The snapshots of a Dag run, staged ones too, newest first."""
+def of_run(info: RepoInfo, dag_id: str, run_id: str, kept: Iterable[str] = ()) -> list[Commit]:
+    """The snapshots that a Dag run made, staged ones too, newest first.
+
+    :param kept: more of them, which the run need not have made, where they are still there.
+    """
     snapshots = info.snapshots
+    more = []
+    for snapshot_id in kept:
+        with suppress(NotFoundError, InvalidInputError):
+            more.append(snapshot_row(info, snapshot_id))
     rows = np.intersect1d(
         snapshots.rows_with("airflow.run_id", run_id), snapshots.rows_with("airflow.dag_id", dag_id)
     )
+    rows = np.union1d(rows, np.array(more, rows.dtype))
     newest = rows[np.argsort(snapshots.flushed_at[rows])[::-1]]
     return commits(info, newest[:MAX_FOUND])
 

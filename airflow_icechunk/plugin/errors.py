@@ -27,12 +27,21 @@ class ViewError(Exception):
 
     :param status: of HTTP.
     :param text: shown to the user: free of secrets.
+    :param of_connection: the text may tell of the connection, and not of the repository alone.
     """
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, *, of_connection: bool = False) -> None:
         super().__init__(text)
         self.status = status
         self.text = text
+        self.of_connection = of_connection
+
+    def without_connection(self) -> ViewError:
+        """The same for a user who may not read the connection."""
+        if not self.of_connection:
+            return self
+        text = "The repository cannot be read. Whoever may read its connection is told why."
+        return ViewError(self.status, text)
 
 
 def secrets_of(connection: Connection) -> tuple[str, ...]:
@@ -60,9 +69,10 @@ def as_view_error(error: Exception, secrets: Iterable[str] = ()) -> ViewError:
         case InvalidInputError():
             return ViewError(422, without_secrets(str(error), secrets))
         case IcefloeError():
-            return ViewError(502, without_secrets(str(error), secrets))
+            return ViewError(502, without_secrets(str(error), secrets), of_connection=True)
     # Whatever it is, nobody has judged its text.
-    return ViewError(502, f"{type(error).__name__}; the log of the API server has more")
+    text = f"{type(error).__name__}; the log of the API server has more"
+    return ViewError(502, text, of_connection=True)
 
 
 def _texts(values: Iterable[Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse
 from airflow_icechunk.plugin import commits, contents, summaries
 from airflow_icechunk.plugin.commits import Commit
 from airflow_icechunk.plugin.errors import ViewError, as_view_error
+from airflow_icechunk.plugin.left_snapshots import LeftSnapshot, left_by_run
 from airflow_icechunk.plugin.parameters import (
     After,
     Branch,
@@ -19,21 +20,17 @@ from airflow_icechunk.plugin.parameters import (
     Text,
 )
 from airflow_icechunk.plugin.rendering import render
-from airflow_icechunk.plugin.repositories import OpenRepository, connection_ids
-from airflow_icechunk.plugin.security import User, readable, reads_connection, reads_task
+from airflow_icechunk.plugin.repositories import OpenRepository
+from airflow_icechunk.plugin.security import reads_repository, reads_task
 from icefloe import IcefloeError
 
 router = APIRouter(default_response_class=HTMLResponse)
-one = APIRouter(prefix="/repos/{connection_id}", dependencies=[reads_connection])
+one = APIRouter(prefix="/repos/{connection_id}", dependencies=[reads_repository])
 
 
 @router.get("/")
-def show_repositories(
-    request: Request,
-    user: User,
-    repositories: Reader,
-) -> HTMLResponse:
-    found = repositories.read_all(readable(connection_ids(), user), summaries.summarize_now)
+def show_repositories(request: Request, repositories: Reader) -> HTMLResponse:
+    found = repositories.read_all(repositories.listed(), summaries.summarize_now)
     return render(request, "repositories.html", repositories=found, errors=_errors(found))
 
 
@@ -113,23 +110,25 @@ def show_settings(
 @router.get("/tasks/{dag_id}/{run_id}/{task_id}/{map_index}", dependencies=[reads_task])
 def show_task(
     request: Request,
-    user: User,
     dag_id: Text,
     run_id: Text,
     task_id: Text,
     map_index: Text,
     repositories: Reader,
 ) -> HTMLResponse:
-    found = repositories.read_all(
-        readable(connection_ids(), user),
-        lambda opened: commits.made_by(opened.info(), dag_id, run_id),
-    )
     index = int(map_index) if map_index.isdecimal() else None
+    left = left_by_run(dag_id, run_id)
+    kept = {each.snapshot_id for each in left if _is_at(each, task_id, index)}
+    # The run has to do with these repositories alone.
+    found = repositories.read_all(
+        repositories.visible(sorted({each.connection_id for each in left})),
+        lambda opened: commits.of_run(opened.info(), dag_id, run_id, kept),
+    )
     mine: list[tuple[str, Commit]] = []
     others: list[tuple[str, Commit]] = []
     for conn_id, made in found.items():
         for commit in [] if isinstance(made, ViewError) else made:
-            is_mine = _is_of(commit, task_id, index)
+            is_mine = commit.id in kept or _is_of(commit, task_id, index)
             (mine if is_mine else others).append((conn_id, commit))
     return render(
         request,
@@ -176,3 +175,7 @@ def _is_of(commit: Commit, task_id: str, map_index: int | None) -> bool:
     if origin is None or origin.task_id != task_id:
         return False
     return map_index is None or origin.map_index == map_index
+
+
+def _is_at(left: LeftSnapshot, task_id: str, map_index: int | None) -> bool:
+    return left.task_id == task_id and map_index in (None, left.map_index)

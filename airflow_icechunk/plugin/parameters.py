@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 
-from airflow_icechunk.plugin.repositories import Repositories
+from airflow_icechunk.plugin.access import UserRepositories
+from airflow_icechunk.plugin.security import User
 
 
-def _repositories(request: Request) -> Repositories:
-    found: Repositories = request.app.state.repositories
-    return found
+def _repositories(request: Request, user: User) -> UserRepositories:
+    return UserRepositories(request.app.state.repositories, user)
 
 
 _SNAPSHOT_ID = "^[0-9A-HJKMNP-TV-Z]{20}$"
@@ -23,5 +23,5 @@ From = Annotated[str | None, Query(alias="from", pattern=_SNAPSHOT_ID)]
 To = Annotated[str, Query(pattern=_SNAPSHOT_ID)]
 Text = Annotated[str, Path(max_length=250)]
 
-Reader = Annotated[Repositories, Depends(_repositories)]
+Reader = Annotated[UserRepositories, Depends(_repositories)]
 """How repositories are read: no part of the URL."""

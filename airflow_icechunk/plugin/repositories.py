@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from airflow_icechunk.failures import WrongConnectionError
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.plugin.errors import ViewError, as_view_error, secrets_of, without_secrets
 from icefloe import IcefloeError, NotFoundError
@@ -80,14 +81,19 @@ def open_repository(connection_id: str) -> OpenRepository:
         connection = hook.get_connection(connection_id)
     except AirflowNotFoundException:
         connection = None
+    except Exception as error:
+        # A secrets backend that is away, or a connection that nobody can decrypt or parse.
+        raise _logged(error, connection_id, ()) from None
     if connection is None or connection.conn_type != IcechunkHook.conn_type:
         raise ViewError(404, f"There is no connection {connection_id} of the type icechunk.")
-    secrets = secrets_of(connection)
     try:
+        secrets = secrets_of(connection)
         target = hook.target
     except ValueError as error:
+        if not isinstance(error, WrongConnectionError):
+            raise _logged(error, connection_id, ()) from None
         # It repeats no value of the connection.
-        raise ViewError(502, str(error)) from None
+        raise ViewError(502, str(error), of_connection=True) from None
     try:
         storage = open_storage(
             target.url,
@@ -107,7 +113,8 @@ def open_repository(connection_id: str) -> OpenRepository:
         if isinstance(error, NotFoundError) and error.kind == "object-not-found":
             url = without_secrets(target.url, secrets)
             raise ViewError(404, f"There is no repository at {url} yet.") from None
-        raise _logged(error, connection_id, secrets) from None
+        told = _logged(error, connection_id, secrets)
+        raise ViewError(told.status, told.text, of_connection=True) from None
     return opened
 
 
@@ -139,18 +146,20 @@ class _Threads:
 
 
 class Repositories:
-    """Reads repositories in threads of its own, and never waits for long.
+    """Reads repositories in threads of their own, and never waits for long.
 
     :param timeout: seconds for opening, and again for reading.
     :param keep: seconds for which a repository stays open; a change of its connection counts
         after that.
-    :param threads: that read at the same time.
+    :param threads: that read one repository at the same time: where a store does not answer, the
+        other repositories have threads of their own.
     """
 
-    def __init__(self, *, timeout: float = 10.0, keep: float = 30.0, threads: int = 8) -> None:
+    def __init__(self, *, timeout: float = 10.0, keep: float = 30.0, threads: int = 4) -> None:
         self._timeout = timeout
         self._keep = keep
-        self._pool = _Threads(threads)
+        self._count = threads
+        self._threads: dict[str, _Threads] = {}
         self._lock = Lock()
         self._open: dict[str, tuple[Future[OpenRepository], float]] = {}
 
@@ -165,24 +174,32 @@ class Repositories:
         return found
 
     def read_all[T](
-        self, connection_ids: Iterable[str], function: Callable[[OpenRepository], T]
+        self,
+        connection_ids: Iterable[str],
+        function: Callable[[OpenRepository], T],
+        *,
+        timeout: float | None = None,
     ) -> dict[str, T | ViewError]:
-        """What a function finds in many repositories, or why not; at the same time."""
+        """What a function finds in many repositories, or why not; at the same time.
+
+        :param timeout: seconds, if fewer than usual.
+        """
+        timeout = self._timeout if timeout is None else min(timeout, self._timeout)
         opening = {conn_id: self._opening(conn_id) for conn_id in connection_ids}
-        wait(opening.values(), self._timeout)
+        wait(opening.values(), timeout)
         reading = {
-            conn_id: self._pool.submit(_look, future.result(), function)
+            conn_id: self._threads_of(conn_id).submit(_look, future.result(), function)
             for conn_id, future in opening.items()
             if future.done() and future.exception() is None
         }
-        wait(reading.values(), self._timeout)
+        wait(reading.values(), timeout)
         found: dict[str, T | ViewError] = {}
         for conn_id, opened in opening.items():
             future = reading.get(conn_id)
             if future is not None and future.done() and future.exception() is None:
                 found[conn_id] = future.result()
             else:
-                found[conn_id] = self._failure(future or opened)
+                found[conn_id] = self._failure(future or opened, timeout)
         return found
 
     def _opening(self, connection_id: str) -> Future[OpenRepository]:
@@ -195,14 +212,18 @@ class Repositories:
                 if not future.done() or (end > now and future.exception() is None)
             }
             if connection_id not in self._open:
-                future = self._pool.submit(open_repository, connection_id)
+                threads = self._threads_of(connection_id)
+                future = threads.submit(open_repository, connection_id)
                 self._open[connection_id] = future, now + self._keep
             return self._open[connection_id][0]
 
-    def _failure(self, future: Future[Any]) -> ViewError:
+    def _threads_of(self, connection_id: str) -> _Threads:
+        return self._threads.setdefault(connection_id, _Threads(self._count))
+
+    def _failure(self, future: Future[Any], timeout: float) -> ViewError:
         if not future.done():
             future.cancel()
-            return ViewError(504, f"The store did not answer within {self._timeout:g} seconds.")
+            return ViewError(504, f"The store did not answer within {timeout:g} seconds.")
         error = future.exception()
         if not isinstance(error, ViewError):
             raise TypeError("a repository failed in a way that nobody looked at") from error

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
+from airflow_icechunk import compat
+from airflow_icechunk.ages import seconds
+from airflow_icechunk.arguments import WrongArgumentError, is_known, mapping, numbers, required
+from airflow_icechunk.compat import remembered
 from airflow_icechunk.conditions import ArrayReady, SnapshotArrived, TagExists, describe
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.links import LINKS, leave_snapshot
+from airflow_icechunk.staged import snapshot_id
+from airflow_icechunk.task_runs import TaskRun
+from airflow_icechunk.telling import counted
 from airflow_icechunk.triggers.icechunk import IcechunkBranchTrigger, IcechunkConditionTrigger
 from icefloe import NotFoundError
 
@@ -35,6 +42,7 @@ class IcechunkSensor(BaseSensorOperator):
 
     template_fields: Sequence[str] = ("icechunk_conn_id",)
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
+    left_snapshot = False
     ui_color = "#dff3fb"
 
     def __init__(
@@ -72,6 +80,8 @@ class IcechunkSensor(BaseSensorOperator):
                 raise
             self.log.info("%s", error)
             found = None
+        if found is None:
+            self.log.info("%s: not there yet: %s", self.icechunk_conn_id, self.condition())
         return PokeReturnValue(found is not None, found)
 
     def execute(self, context: Context) -> Any:
@@ -97,16 +107,22 @@ class IcechunkSensor(BaseSensorOperator):
         self._leave(context, told)
         return told
 
-    def _leave(self, context: Context, told: Any) -> None:
-        leave_snapshot(context, self.icechunk_conn_id, told["snapshot_id"])
+    def _leave(self, context: Context, found: Any) -> None:
+        place = f"{found.get('repo')} ({self.icechunk_conn_id})"
+        about = {name: found.get(name) for name in ("branch", "tag", "shape")}
+        self.log.info("%s: found %s, %s", place, found["snapshot_id"], counted(about))
+        leave_snapshot(context, self.icechunk_conn_id, found["snapshot_id"])
 
 
 class IcechunkBranchSensor(IcechunkSensor):
     """Wait for a snapshot on a branch; return what is known of it, with its ``snapshot_id``.
 
+    Without ``after``, ``contains`` and ``metadata`` it waits for the next commit from now: for a
+    snapshot that was not there at the first look. A retry goes on from the first look of the first
+    attempt, where Airflow (3.3) can remember it; a clear begins anew.
+
     :param branch: the branch; it need not be there yet. (templated)
-    :param after: wait for a snapshot after this one. Without ``contains`` or ``metadata`` it must
-        be given: which snapshot is new, a sensor cannot remember from poke to poke. (templated)
+    :param after: wait for a snapshot after this one. (templated)
     :param contains: wait until the branch has this snapshot in its history. (templated)
     :param metadata: wait for a snapshot whose metadata has these values. (templated)
     :param path: wait for a snapshot that changed something at this path or below. (templated)
@@ -139,17 +155,46 @@ class IcechunkBranchSensor(IcechunkSensor):
         self.contains = contains
         self.metadata = metadata
         self.path = path
+        self._given = {
+            name
+            for name, value in (("after", after), ("contains", contains), ("path", path))
+            if value is not None
+        }
+        self._is_from_now = after is None and contains is None and metadata is None
+        self._seen: str | None = None
+        between_looks = self.mode == "reschedule" and not self.deferrable
+        if self._is_from_now and between_looks and compat.VERSION < (3, 3):
+            raise ValueError(
+                "give after, contains or metadata, or deferrable=True: before Airflow 3.3 a sensor "
+                "in the mode reschedule cannot remember what was there at its first look"
+            )
+        if metadata is not None and is_known(metadata):
+            _filled(metadata)
+        self._wants_metadata = metadata is not None
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        if self._is_from_now and self._seen is None:
+            key = f"icechunk-seen-{TaskRun.of(context).tries_before_clear}"
+            self._seen = remembered(context, key, self._find_tip)
+        return super().poke(context)
 
     def condition(self) -> SnapshotArrived:
-        if not (self.after or self.contains or self.metadata):
-            raise ValueError("give after, contains or metadata: every branch has some snapshot")
+        # An empty one would fit every snapshot.
+        given = {name: required(name, getattr(self, name)) for name in self._given}
         return SnapshotArrived(
-            branch=self.branch,
-            after=self.after or None,
-            contains=self.contains or None,
-            metadata=self.metadata,
-            path=self.path or None,
+            branch=required("branch", self.branch),
+            after=given.get("after") or self._seen or None,
+            contains=given.get("contains"),
+            metadata=_filled(self.metadata) if self._wants_metadata else None,
+            path=given.get("path"),
         )
+
+    def _find_tip(self) -> str:
+        """Empty where there is no branch yet: then all that it will have is new."""
+        try:
+            return self.hook.branch_head(self.branch)
+        except NotFoundError:
+            return ""
 
     def trigger(self) -> BaseTrigger:
         condition = self.condition()
@@ -181,9 +226,11 @@ class IcechunkTagSensor(IcechunkSensor):
         super().__init__(**kwargs)
         self.tag = tag
         self.snapshot_id = snapshot_id
+        self._takes_any = snapshot_id is None
 
     def condition(self) -> TagExists:
-        return TagExists(tag=self.tag, snapshot_id=self.snapshot_id or None)
+        wanted = None if self._takes_any else snapshot_id(self.snapshot_id)
+        return TagExists(tag=required("tag", self.tag), snapshot_id=wanted)
 
 
 class IcechunkArraySensor(IcechunkSensor):
@@ -210,7 +257,7 @@ class IcechunkArraySensor(IcechunkSensor):
         *,
         path: str,
         branch: str = "main",
-        min_shape: Sequence[int | str] | None = None,
+        min_shape: Sequence[int | str] | str | None = None,
         max_age: timedelta | float | str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -221,11 +268,17 @@ class IcechunkArraySensor(IcechunkSensor):
         self.max_age = max_age
 
     def condition(self) -> ArrayReady:
-        age = self.max_age
-        seconds = age.total_seconds() if isinstance(age, timedelta) else age
+        shape = None if self.min_shape is None else numbers("min_shape", self.min_shape)
         return ArrayReady(
-            path=self.path,
-            branch=self.branch,
-            min_shape=None if self.min_shape is None else [int(size) for size in self.min_shape],
-            max_age=None if seconds in (None, "") else float(seconds or 0),
+            path=required("path", self.path),
+            branch=required("branch", self.branch),
+            min_shape=shape,
+            max_age=None if self.max_age is None else seconds("max_age", self.max_age),
         )
+
+
+def _filled(metadata: Any) -> dict[str, Any]:
+    wanted = mapping("metadata", metadata)
+    if not wanted:
+        raise WrongArgumentError("metadata is empty, and every snapshot fits that")
+    return wanted

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL = conf.getfloat("icechunk", "poll_interval", fallback=30.0)
 """Seconds between two looks at a repository."""
+EVENT_INTERVAL = 5.0
+"""Seconds between two events: the scheduler looks for them about every second."""
+_MAX_LISTED = 1000
+"""Snapshots of one event, which Airflow keeps in its database."""
 
 
 async def ask[T](hook: IcechunkHook, question: Callable[[Repository], T]) -> T:
@@ -33,6 +37,10 @@ async def ask[T](hook: IcechunkHook, question: Callable[[Repository], T]) -> T:
 
 class IcechunkBranchTrigger(BaseEventTrigger):
     """Fires for new snapshots on a branch: for ``AssetWatcher``, and for a deferred sensor.
+
+    All that is new at one look is one event, which lists it. Of several events that wait for one
+    run, Airflow gives that run those up to the time of the first, and leaves the others until the
+    next event comes: so events also keep a distance.
 
     As a watcher it never ends: while the connection, the repository or the branch is not there, or
     the store fails, it keeps looking. Events come at least once: after a restart of the triggerer
@@ -45,13 +53,14 @@ class IcechunkBranchTrigger(BaseEventTrigger):
     :param after: the snapshot to begin after; None begins where ``initial`` says.
     :param initial: without ``after`` or a watermark: tell of ``none`` that is there already, of
         the ``head``, or of ``all``.
-    :param every_snapshot: one event for each snapshot, oldest first; False for one that tells of
-        the newest only.
+    :param every_snapshot: list all new snapshots in the event; False for the newest only.
     :param path: only snapshots that changed something at this path or below.
     :param metadata: only snapshots whose metadata has these values.
     :param contains: only this snapshot.
     :param once: end with the first event, and fail where a person has to act; for sensors.
     :param poll_interval: seconds between two looks.
+    :param event_interval: seconds between two events at least; what is committed meanwhile goes
+        into the later one. More than the scheduler takes to look for events.
     """
 
     def __init__(
@@ -67,6 +76,7 @@ class IcechunkBranchTrigger(BaseEventTrigger):
         contains: str | None = None,
         once: bool = False,
         poll_interval: float = POLL_INTERVAL,
+        event_interval: float = EVENT_INTERVAL,
     ) -> None:
         super().__init__()
         self.icechunk_conn_id = icechunk_conn_id
@@ -79,6 +89,7 @@ class IcechunkBranchTrigger(BaseEventTrigger):
         self.contains = contains
         self.once = once
         self.poll_interval = poll_interval
+        self.event_interval = event_interval
         self._kept: str | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -93,6 +104,7 @@ class IcechunkBranchTrigger(BaseEventTrigger):
             "contains",
             "once",
             "poll_interval",
+            "event_interval",
         )
         return _path_of(type(self)), {name: getattr(self, name) for name in names}
 
@@ -110,15 +122,16 @@ class IcechunkBranchTrigger(BaseEventTrigger):
                     return
                 # Raising would make the triggerer start this again every second.
                 self.log.warning("%s of %s: %s", self.branch, self.icechunk_conn_id, _told(error))
-                news = []
+                news = None
                 # Credentials may have changed, or the connection.
                 hook = IcechunkHook(self.icechunk_conn_id)
-            for event in news:
-                yield TriggerEvent(event)
+            if news is not None:
+                yield TriggerEvent(news)
                 if self.once:
                     return
-            await asyncio.sleep(self.poll_interval)
-            # Only now are the events certain to have left this process.
+            told = news is not None
+            await asyncio.sleep(max(self.poll_interval, self.event_interval if told else 0))
+            # Only now is the event certain to have left this process.
             if seen is not None and not self.once:
                 await self._keep(seen)
 
@@ -144,13 +157,13 @@ class IcechunkBranchTrigger(BaseEventTrigger):
 
     def _look(
         self, seen: str | None, started: bool
-    ) -> Callable[[Repository], tuple[str | None, list[dict[str, Any]]]]:
-        """How to find out where the branch is now, and what is new since `seen`."""
+    ) -> Callable[[Repository], tuple[str | None, dict[str, Any] | None]]:
+        """How to find out up to where all is told, and the event for what is new since `seen`."""
 
-        def look(repository: Repository) -> tuple[str | None, list[dict[str, Any]]]:
+        def look(repository: Repository) -> tuple[str | None, dict[str, Any] | None]:
             head = repository.lookup_branch(self.branch)
             if head == seen or (not started and self.initial == "none"):
-                return head, []
+                return head, None
             after = seen
             if not started and self.initial == "head":
                 after = repository.lookup_snapshot(head).parent_id
@@ -162,17 +175,18 @@ class IcechunkBranchTrigger(BaseEventTrigger):
                 path=self.path,
             )
             found = condition.arrivals(repository, head)
+            if not found:
+                return head, None
             if not self.every_snapshot or self.once:
                 found = found[-1:]
-            news = [
-                {
-                    "status": "success",
-                    **payload(repository, snapshot, branch=self.branch),
-                    "previous_snapshot_id": after if index == 0 else found[index - 1].id,
-                }
-                for index, snapshot in enumerate(found)
-            ]
-            return head, news
+            # The rest comes with the next look.
+            listed = found[:_MAX_LISTED]
+            return head if len(listed) == len(found) else listed[-1].id, {
+                "status": "success",
+                **payload(repository, listed[-1], branch=self.branch),
+                "previous_snapshot_id": after,
+                "snapshot_ids": [snapshot.id for snapshot in listed],
+            }
 
         return look
 

@@ -114,6 +114,7 @@ with DAG(
         audit=lambda merged: audit(merged, days),
         guards={"forbid_shrink": True},
         tag="{{ params.tag }}",
+        if_exists="suffix",
         message="{{ params.message }}",
         metadata={"days": "{{ params.days | map(attribute='day') | join(' ') }}"},
     )

@@ -1,6 +1,7 @@
 """A private Airflow home, connections in the environment, and tasks without a database."""
 
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -10,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import structlog
 import zarr
+from structlog.testing import LogCapture
 
 import icefloe
 
@@ -171,6 +174,18 @@ def run(monkeypatch):
 
 
 @pytest.fixture
+def said(caplog):
+    """What was logged since the test began, as one text."""
+    configured, captured = structlog.get_config(), LogCapture()
+    level = structlog.make_filtering_bound_logger(logging.INFO)
+    # Airflow's own processors filter by the level that is set above.
+    structlog.configure(processors=[captured], wrapper_class=level)
+    with caplog.at_level("INFO"):
+        yield lambda: "\n".join([*(entry["event"] for entry in captured.entries), *caplog.messages])
+    structlog.configure(**configured)
+
+
+@pytest.fixture
 def stored():
     """A Dag as the scheduler gets it: from its serialised form."""
     from airflow.serialization import serialized_objects
@@ -218,3 +233,42 @@ def states():
         return {(ti.task_id, ti.map_index): str(ti.state) for ti in run.get_task_instances()}
 
     return by_task
+
+
+@pytest.fixture(scope="module")
+def application(database):
+    """Airflow's auth manager around the pages; what it needs is imported once Airflow is set up."""
+    from plugin_server import SETTINGS, make_app
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SETTINGS.items():
+            patch.setenv(name, value)
+        yield make_app()
+
+
+@pytest.fixture(scope="module")
+def address(application):
+    from plugin_server import serving
+
+    with serving(application) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def clients(address):
+    import httpx
+
+    from plugin_server import sign_in
+
+    found = {role: sign_in(address, role) for role in ("op", "viewer")}
+    found["nobody"] = httpx.Client(base_url=address, timeout=30)
+    yield found
+    for client in found.values():
+        client.close()
+
+
+@pytest.fixture
+def op(clients, application, repo):
+    # Repositories stay open for a while; every test has another one behind the same name.
+    application.state.icechunk.state.repositories._open.clear()
+    return clients["op"]

@@ -145,10 +145,10 @@ def test_the_ops_log_is_trimmed(repo, run, commit):
 
 def test_ages_and_times():
     moment = datetime(2026, 1, 2, tzinfo=UTC)
-    assert as_time(moment) == moment
-    assert as_time(moment.isoformat()) == moment
+    assert as_time("older_than", moment) == moment
+    assert as_time("older_than", moment.isoformat()) == moment
     hour_ago = datetime.now(UTC) - HOUR
-    assert abs(as_time("3600") - hour_ago) < timedelta(seconds=5)
-    assert abs(as_time(HOUR) - hour_ago) < timedelta(seconds=5)
+    assert abs(as_time("older_than", "3600") - hour_ago) < timedelta(seconds=5)
+    assert abs(as_time("older_than", HOUR) - hour_ago) < timedelta(seconds=5)
     with pytest.raises(ValueError, match="no time zone"):
-        as_time("2026-01-02")
+        as_time("older_than", "2026-01-02")

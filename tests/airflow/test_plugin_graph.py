@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import icefloe
 from airflow_icechunk.plugin import graph
-from airflow_icechunk.plugin.commits import containing, history, made_by, names
+from airflow_icechunk.plugin.commits import containing, history, names, of_run
 from airflow_icechunk.plugin.drawing import MAX_COLUMNS, draw
 from icefloe.assets import Assets
 from icefloe.format import repo_info
@@ -149,7 +149,7 @@ def test_a_page_of_a_long_history_looks_at_no_more_snapshots_than_it_shows(large
     assert history(info, branch="branch-999", limit=50).total == COUNT // 10 + 9
     assert len(looked) == 150
     looked.clear()
-    assert len(made_by(info, "d", "run 77")) == 5
+    assert len(of_run(info, "d", "run 77")) == 5
     branches, _ = containing(info, deep.commits[0].id)
     assert branches[0] == "main"
     assert len(names(info, info.branches)) == 200

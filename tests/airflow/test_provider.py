@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk import DAG, Asset, BaseHook, BaseOperator, BaseSensorOperator
+from airflow.sdk import DAG, Asset, BaseHook
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger
 
 import airflow_icechunk
@@ -23,7 +23,6 @@ from airflow_icechunk.assets import icechunk_asset, icechunk_uri
 from airflow_icechunk.conditions import TagExists, describe
 from airflow_icechunk.decorators.icechunk import IcechunkDecoratedOperator, icechunk_task
 from airflow_icechunk.events import snapshot_id_from_event
-from airflow_icechunk.get_provider_info import get_provider_info
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.operators.spark import IcechunkSparkSubmitOperator
 from airflow_icechunk.operators.tags import IcechunkCreateTagOperator
@@ -32,24 +31,12 @@ from airflow_icechunk.sensors.icechunk import IcechunkTagSensor
 from airflow_icechunk.task_groups import icechunk_transaction
 from airflow_icechunk.task_runs import TaskRun
 from airflow_icechunk.triggers.icechunk import IcechunkBranchTrigger, IcechunkConditionTrigger
+from provider_classes import INFO, TASKS, classes_in
 
-INFO = get_provider_info()
 PACKAGE = Path(airflow_icechunk.__file__).parent
 DOCS = PACKAGE.parent / "docs" / "airflow.md"
 
 
-def classes_in(kind, base):
-    """The classes that a kind of module in the provider's metadata defines for users."""
-    for entry in INFO[kind]:
-        for name in entry["python-modules"]:
-            for item in vars(import_module(name)).values():
-                if inspect.isclass(item) and issubclass(item, base) and item.__module__ == name:
-                    yield item
-
-
-OPERATORS = [*classes_in("operators", BaseOperator)]
-SENSORS = [*classes_in("sensors", BaseSensorOperator)]
-TASKS = [*OPERATORS, *SENSORS]
 TRIGGERS = [*classes_in("triggers", BaseTrigger)]
 by_name = {"ids": lambda kind: kind.__name__}
 
@@ -216,6 +203,22 @@ def test_every_argument_is_in_the_documentation(kind):
     assert {*own_arguments(kind)} - named == set()
 
 
+def test_the_table_of_the_transaction_is_its_signature():
+    head = "| argument of `icechunk_transaction` | default | meaning |\n|---|---|---|\n"
+    _, _, rest = DOCS.read_text().partition(head)
+    rows = [row.split("|")[1:3] for row in rest.partition("\n\n")[0].splitlines()]
+    table = {name.strip(" `"): default.strip() for name, default in rows}
+
+    def shown(parameter):
+        if parameter.default is parameter.empty:
+            return "required"
+        default = parameter.default
+        return f'`"{default}"`' if isinstance(default, str) else f"`{default}`"
+
+    parameters = inspect.signature(icechunk_transaction).parameters
+    assert table == {name: shown(parameter) for name, parameter in parameters.items()}
+
+
 def test_sensors_are_deferrable_if_the_configuration_says_so():
     """Asked in a process of its own, because the default is read once."""
     program = (
@@ -249,6 +252,7 @@ def some_trigger(kind):
         contains="C",
         once=True,
         poll_interval=3.0,
+        event_interval=9.0,
     )
 
 

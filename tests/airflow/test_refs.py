@@ -4,6 +4,7 @@ import pytest
 from airflow.sdk import Asset, AssetAlias
 
 import icefloe
+from airflow_icechunk.arguments import WrongArgumentError
 from airflow_icechunk.operators.branches import (
     IcechunkCreateBranchOperator,
     IcechunkDeleteBranchOperator,
@@ -14,6 +15,7 @@ from airflow_icechunk.operators.repositories import (
     IcechunkSetStatusOperator,
 )
 from airflow_icechunk.operators.tags import IcechunkCreateTagOperator, IcechunkDeleteTagOperator
+from airflow_icechunk.task_groups import icechunk_transaction
 
 
 def test_a_repository_is_created_once(tmp_path, connect, run):
@@ -43,7 +45,7 @@ def test_the_status_is_set_with_its_reason(repo, run):
 
 
 def test_an_unknown_status_is_refused(repo, run):
-    with pytest.raises(ValueError, match="none of online, read_only, offline"):
+    with pytest.raises(ValueError, match="must be 'online' or 'read_only' or 'offline'"):
         run(IcechunkSetStatusOperator(task_id="s", status="asleep"))
 
 
@@ -151,6 +153,77 @@ def test_the_name_of_a_deleted_tag_is_not_used_again(repo, run):
         run(IcechunkCreateTagOperator(task_id="t", tag="v1", snapshot_id=tip))
 
 
+def tagged(repo):
+    return {name: repo.lookup_tag(name) for name in repo.list_tags()}
+
+
+def test_a_tag_that_is_there_can_be_kept(repo, run, commit, instance, said):
+    first = repo.lookup_branch("main")
+    repo.create_tag("v1", first)
+    second = commit(0)
+    ti = instance("t")
+    found = run(tag_operator(snapshot_id=second, if_exists="keep"), ti)
+    assert (found, tagged(repo)) == (first, {"v1": first})
+    assert f"kept the tag v1 at {first}; {second} was to be tagged and is not" in said()
+    # A name that is free is taken.
+    assert run(tag_operator(tag="v2", snapshot_id=second, if_exists="keep")) == second
+
+
+def test_a_tag_can_get_the_next_free_name(repo, run, commit):
+    made = [repo.lookup_branch("main"), commit(0), commit(1), commit(2)]
+    for one in made:
+        assert run(tag_operator(snapshot_id=one, if_exists="suffix")) == one
+    expected = dict(zip(["v1", "v1-2", "v1-3", "v1-4"], made, strict=True))
+    assert tagged(repo) == expected
+    # Whoever comes again finds what was made.
+    for one in reversed(made):
+        assert run(tag_operator(snapshot_id=one, if_exists="suffix")) == one
+    assert tagged(repo) == expected
+
+
+def test_the_name_of_a_deleted_tag_is_skipped_or_refused(repo, run, commit):
+    first = repo.lookup_branch("main")
+    for name in ("v1", "v1-2"):
+        repo.create_tag(name, first)
+        repo.delete_tag(name)
+    with pytest.raises(icefloe.AlreadyExistsError, match=r"v1 was deleted once.*suffix"):
+        run(tag_operator(snapshot_id=first, if_exists="keep"))
+    assert run(tag_operator(snapshot_id=first, if_exists="suffix")) == first
+    assert tagged(repo) == {"v1-3": first}
+
+
+@pytest.mark.parametrize("if_exists", ["fail", "keep", "suffix"])
+def test_a_retry_whose_tag_was_made_succeeds(repo, run, commit, instance, if_exists):
+    ti = instance("t")
+    first = run(tag_operator(if_exists=if_exists), ti)
+    commit(0)
+    ti.retry()
+    assert run(tag_operator(if_exists=if_exists), ti) == first
+    assert tagged(repo) == {"v1": first}
+
+
+def test_what_to_do_about_a_tag_is_judged_when_the_dag_is_parsed():
+    with pytest.raises(ValueError, match="if_exists is 'replace', and must be 'fail' or 'keep' or"):
+        tag_operator(if_exists="replace")
+    with pytest.raises(ValueError, match="if_exists"):
+        icechunk_transaction(write=lambda base: base, if_exists="replace")
+
+
+@pytest.mark.parametrize("nothing", ["{{ none }}", "{{ '' }}"])
+def test_a_name_that_renders_to_nothing_is_refused(repo, run, nothing):
+    with pytest.raises(WrongArgumentError, match="tag is"):
+        run(tag_operator(tag=nothing))
+    with pytest.raises(WrongArgumentError, match="not a snapshot id"):
+        run(tag_operator(snapshot_id=nothing))
+    with pytest.raises(WrongArgumentError, match="branch is"):
+        run(tag_operator(branch=nothing))
+    assert tagged(repo) == {}
+
+
+def tag_operator(*, tag="v1", **arguments):
+    return IcechunkCreateTagOperator(task_id="t", tag=tag, **arguments)
+
+
 def test_outlets_tell_of_the_snapshot(repo, run, instance):
     asset, alias = Asset("weather"), AssetAlias("made-later")
     ti = instance("t")
@@ -173,3 +246,20 @@ def test_outlets_tell_of_the_snapshot(repo, run, instance):
 def test_before_airflow_3_3_a_task_without_a_state_store_still_works(repo, run):
     operator = IcechunkCreateTagOperator(task_id="t", tag="v1")
     assert run(operator, state_store=False) == repo.lookup_tag("v1")
+
+
+@pytest.mark.parametrize("nothing", ["{{ none }}", "{{ '' }}"])
+def test_a_branch_does_not_start_or_move_from_what_renders_to_nothing(repo, run, commit, nothing):
+    first, tip = repo.lookup_branch("main"), commit(0)
+    for operator in (
+        IcechunkCreateBranchOperator(task_id="t", branch="dev", snapshot_id=nothing),
+        IcechunkCreateBranchOperator(task_id="t", branch=nothing),
+        IcechunkResetBranchOperator(
+            task_id="t", branch="main", snapshot_id=first, from_snapshot_id=nothing
+        ),
+        IcechunkResetBranchOperator(task_id="t", branch="main", snapshot_id=nothing),
+    ):
+        with pytest.raises(WrongArgumentError):
+            run(operator)
+    assert repo.list_branches() == {"main"}
+    assert repo.lookup_branch("main") == tip

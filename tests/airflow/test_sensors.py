@@ -4,61 +4,37 @@ import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from types import SimpleNamespace
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, TaskDeferred
 
 import icefloe
+from airflow_icechunk.arguments import WrongArgumentError
 from airflow_icechunk.conditions import ArrayReady, SnapshotArrived, TagExists, describe, restore
-from airflow_icechunk.events import snapshot_id_from_event
 from airflow_icechunk.sensors.icechunk import (
     IcechunkArraySensor,
     IcechunkBranchSensor,
     IcechunkTagSensor,
 )
 from airflow_icechunk.triggers.icechunk import IcechunkBranchTrigger, IcechunkConditionTrigger
-
-SOON = 0.02
+from trigger_events import SOON, collect
 
 
 def poke(sensor):
     return sensor.poke({})
 
 
-async def collect(trigger, count, seconds=20.0):
-    """The payloads of the first events of a trigger."""
-    events = []
-    async with asyncio.timeout(seconds):
-        async for event in trigger.run():
-            events.append(event.payload)
-            if len(events) == count:
-                break
-    return events
+class StateStore:
+    """What a task remembers over its attempts."""
 
+    def __init__(self, values):
+        self.values = values
 
-class AssetStore:
-    """The state store of one watched asset, which outlives the triggerer."""
+    def get(self, key, default=None):
+        return self.values.get(key, default)
 
-    def __init__(self):
-        self.values = {}
-        self.kept = asyncio.Event()
-
-    async def aget(self, key):
-        return self.values.get(key)
-
-    async def aset(self, key, value):
+    def set(self, key, value):
         self.values[key] = value
-        self.kept.set()
-
-
-async def watching(watcher, count, store=None):
-    """The watcher at work, and known to have looked once: what is committed now is new to it."""
-    watcher.asset_state_store = store = store or AssetStore()
-    task = asyncio.create_task(collect(watcher, count))
-    async with asyncio.timeout(20):
-        await store.kept.wait()
-    return task
 
 
 def test_a_branch_sensor_waits_for_a_snapshot_after_another(repo, commit):
@@ -111,9 +87,100 @@ def test_a_path_is_not_the_beginning_of_a_name(repo, commit):
     assert not poke(sensor)
 
 
-def test_a_branch_sensor_that_waits_for_nothing_is_refused(repo):
+@pytest.fixture
+def poke_in_run(run, instance):
+    """Look once, as a task of a run."""
+    return lambda sensor, ti: sensor.poke({"ti": ti, "task": sensor, **state_of(ti)})
+
+
+def state_of(ti):
+    return {"task_state_store": StateStore(ti.state)}
+
+
+def test_without_arguments_a_branch_sensor_waits_for_the_next_commit(
+    repo, commit, poke_in_run, instance
+):
+    commit(0)
+    sensor, ti = IcechunkBranchSensor(task_id="s"), instance("s")
+    assert not poke_in_run(sensor, ti)
+    assert not poke_in_run(sensor, ti)
+    made = commit(1)
+    assert poke_in_run(sensor, ti).xcom_value["snapshot_id"] == made
+
+
+def test_the_next_commit_may_be_one_that_touches_a_path(repo, commit, poke_in_run, instance):
+    sensor, ti = IcechunkBranchSensor(task_id="s", path="/daily"), instance("s")
+    assert not poke_in_run(sensor, ti)
+    commit(0)
+    assert not poke_in_run(sensor, ti)
+    made = commit(0, path="daily/max")
+    assert poke_in_run(sensor, ti).xcom_value["snapshot_id"] == made
+
+
+def test_the_next_commit_counts_from_the_first_look_of_the_first_attempt(
+    repo, commit, poke_in_run, instance
+):
+    """So it is with the mode reschedule, whose every look is a process of its own."""
+    ti = instance("s")
+    assert not poke_in_run(IcechunkBranchSensor(task_id="s", mode="reschedule"), ti)
+    made = commit(0)
+    ti.retry()
+    again = IcechunkBranchSensor(task_id="s", mode="reschedule")
+    assert poke_in_run(again, ti).xcom_value["snapshot_id"] == made
+    ti.clear()
+    assert not poke_in_run(IcechunkBranchSensor(task_id="s"), ti)
+
+
+def test_where_there_is_no_branch_all_that_it_will_have_is_new(repo, poke_in_run, instance):
+    sensor, ti = IcechunkBranchSensor(task_id="s", branch="dev"), instance("s")
+    assert not poke_in_run(sensor, ti)
+    tip = repo.lookup_branch("main")
+    repo.create_branch("dev", tip)
+    assert poke_in_run(sensor, ti).xcom_value["snapshot_id"] == tip
+
+
+def test_a_deferred_sensor_waits_for_the_next_commit(repo, commit, run):
+    tip = commit(0)
+    with pytest.raises(TaskDeferred) as deferred:
+        run(IcechunkBranchSensor(task_id="s", deferrable=True))
+    assert deferred.value.trigger.after == tip
+
+
+def test_what_cannot_be_remembered_is_refused_when_the_dag_is_parsed(monkeypatch):
+    monkeypatch.setattr("airflow_icechunk.compat.VERSION", (3, 2))
     with pytest.raises(ValueError, match="give after, contains or metadata"):
-        poke(IcechunkBranchSensor(task_id="s"))
+        IcechunkBranchSensor(task_id="s", mode="reschedule")
+    IcechunkBranchSensor(task_id="s", mode="reschedule", after="A")
+    IcechunkBranchSensor(task_id="s", mode="reschedule", deferrable=True)
+    IcechunkBranchSensor(task_id="s")
+
+
+@pytest.mark.parametrize("name", ["after", "contains", "path", "branch"])
+@pytest.mark.parametrize("nothing", ["{{ none }}", "{{ '' }}"])
+def test_what_renders_to_nothing_does_not_fit_everything(repo, commit, run, name, nothing):
+    commit(0)
+    with pytest.raises(WrongArgumentError, match=f"{name} is"):
+        run(IcechunkBranchSensor(task_id="s", **{"after": "A", name: nothing}))
+
+
+def test_other_sensors_do_not_take_what_renders_to_nothing(repo, run):
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    with pytest.raises(ValueError, match="metadata is empty"):
+        IcechunkBranchSensor(task_id="s", metadata={})
+    for wrong in (
+        IcechunkTagSensor(task_id="s", tag="v1", snapshot_id="{{ none }}"),
+        IcechunkTagSensor(task_id="s", tag="{{ none }}"),
+        IcechunkArraySensor(task_id="s", path="{{ '' }}"),
+        IcechunkArraySensor(task_id="s", path="t2m", max_age="{{ '' }}"),
+        IcechunkArraySensor(task_id="s", path="t2m", min_shape="{{ 'large' }}"),
+    ):
+        with pytest.raises(WrongArgumentError):
+            run(wrong)
+
+
+def test_a_shape_may_come_as_text(repo):
+    assert poke(IcechunkArraySensor(task_id="s", path="t2m", min_shape="[4, 2]"))
+    assert not poke(IcechunkArraySensor(task_id="s", path="t2m", min_shape="(4, 3)"))
 
 
 def test_a_sensor_waits_for_a_repository_and_a_branch_that_are_not_there(tmp_path, connect):
@@ -269,168 +336,3 @@ async def test_a_deferred_sensor_fails_where_a_person_has_to_act(repo):
         (event,) = await collect(trigger, 5)
         assert event["status"] == "error"
         assert "nobody" in event["message"]
-
-
-async def test_a_watcher_tells_of_new_snapshots_only(repo, commit):
-    commit(0)
-    at_work = await watching(IcechunkBranchTrigger(poll_interval=SOON), 2)
-    before = repo.lookup_branch("main")
-
-    def two():
-        return [commit(1), commit(2)]
-
-    made = await asyncio.to_thread(two)
-    events = await at_work
-    assert [event["snapshot_id"] for event in events] == made
-    assert [event["previous_snapshot_id"] for event in events] == [before, made[0]]
-
-
-async def test_a_watcher_may_tell_of_what_is_there(repo, commit):
-    made = [commit(0), commit(1)]
-    head = IcechunkBranchTrigger(initial="head", poll_interval=SOON)
-    assert [event["snapshot_id"] for event in await collect(head, 1)] == made[-1:]
-    every = IcechunkBranchTrigger(initial="all", poll_interval=SOON)
-    assert [event["snapshot_id"] for event in await collect(every, 4)][-2:] == made
-
-
-async def test_a_watcher_may_tell_of_the_newest_only(repo, commit):
-    tip = repo.lookup_branch("main")
-    made = [commit(row) for row in range(3)]
-    watcher = IcechunkBranchTrigger(after=tip, every_snapshot=False, poll_interval=SOON)
-    (event,) = await collect(watcher, 1)
-    assert (event["snapshot_id"], event["previous_snapshot_id"]) == (made[-1], tip)
-
-
-async def test_a_watcher_tells_of_changes_under_its_path_only(repo, commit):
-    tip = repo.lookup_branch("main")
-    commit(0)
-    wanted = commit(0, path="daily/max")
-    watcher = IcechunkBranchTrigger(after=tip, path="/daily", poll_interval=SOON)
-    (event,) = await collect(watcher, 1)
-    assert event["snapshot_id"] == wanted
-
-
-async def test_a_watcher_outlives_a_branch_that_was_reset(repo, commit):
-    tip = repo.lookup_branch("main")
-    gone = commit(0)
-    repo.reset_branch("main", tip)
-    now = commit(1)
-    watcher = IcechunkBranchTrigger(after=gone, every_snapshot=False, poll_interval=SOON)
-    (event,) = await collect(watcher, 1)
-    assert event["snapshot_id"] == now
-
-
-async def test_a_watcher_waits_for_connection_repository_and_branch(tmp_path, connect, commit):
-    place = str(tmp_path / "later")
-    watcher = IcechunkBranchTrigger(
-        icechunk_conn_id="later", branch="dev", initial="all", poll_interval=SOON
-    )
-    at_work = asyncio.create_task(collect(watcher, 1))
-    await asyncio.sleep(0.1)
-    connect("later", host=place)
-    await asyncio.sleep(0.1)
-    repository = await asyncio.to_thread(icefloe.Repository.create, place)
-    await asyncio.sleep(0.1)
-    assert not at_work.done()
-    tip = repository.lookup_branch("main")
-    await asyncio.to_thread(repository.create_branch, "dev", tip)
-    (event,) = await at_work
-    assert event["snapshot_id"] == tip
-
-
-async def test_a_watcher_goes_on_from_its_watermark_after_a_restart(repo, commit):
-    store = AssetStore()
-    watcher = IcechunkBranchTrigger(poll_interval=SOON)
-    (await watching(watcher, 1, store)).cancel()
-    assert [*store.values.values()] == [repo.lookup_branch("main")]
-    missed = [commit(0), commit(1)]
-    _, arguments = watcher.serialize()
-    again = IcechunkBranchTrigger(**arguments)
-    again.asset_state_store = store
-    assert [event["snapshot_id"] for event in await collect(again, 2)] == missed
-
-
-async def test_a_watcher_that_dies_before_its_events_left_tells_them_again(repo, commit):
-    store = AssetStore()
-    tip = repo.lookup_branch("main")
-    watcher = IcechunkBranchTrigger(after=None, poll_interval=SOON)
-    watcher.asset_state_store = store
-    await watcher._keep(tip)
-    made = commit(0)
-    # Cancelled right after the event, as a triggerer is that stops.
-    assert [event["snapshot_id"] for event in await collect(watcher, 1)] == [made]
-    again = IcechunkBranchTrigger(poll_interval=SOON)
-    again.asset_state_store = store
-    assert [event["snapshot_id"] for event in await collect(again, 1)] == [made]
-
-
-async def test_a_watermark_counts_more_than_where_the_watcher_began(repo, commit):
-    store = AssetStore()
-    watcher = IcechunkBranchTrigger(after=repo.lookup_branch("main"), poll_interval=SOON)
-    watcher.asset_state_store = store
-    await watcher._keep(commit(0))
-    made = commit(1)
-    assert [event["snapshot_id"] for event in await collect(watcher, 1)] == [made]
-
-
-async def test_a_state_store_that_fails_does_not_stop_a_watcher(repo, commit):
-    class Failing(AssetStore):
-        failures = 2
-
-        async def aget(self, key):
-            self.fail()
-            return await super().aget(key)
-
-        async def aset(self, key, value):
-            self.fail()
-            await super().aset(key, value)
-
-        def fail(self):
-            self.failures -= 1
-            if self.failures >= 0:
-                raise RuntimeError("the API server is away")
-
-    store = Failing()
-    at_work = await watching(IcechunkBranchTrigger(poll_interval=SOON), 1, store)
-    store.failures = 2
-    made = await asyncio.to_thread(commit, 0)
-    assert [event["snapshot_id"] for event in await at_work] == [made]
-
-
-async def test_a_watermark_is_kept_only_once_the_events_had_time_to_leave(repo, commit):
-    """Airflow sends events away some time after the trigger yielded them."""
-    store = AssetStore()
-    watcher = IcechunkBranchTrigger(after=repo.lookup_branch("main"), poll_interval=2.0)
-    watcher.asset_state_store = store
-    made = commit(0)
-    events = watcher.run()
-    assert (await anext(events)).payload["snapshot_id"] == made
-    going_on = asyncio.ensure_future(anext(events))
-    await asyncio.sleep(0.3)
-    assert store.values == {}
-    async with asyncio.timeout(20):
-        await store.kept.wait()
-    assert [*store.values.values()] == [made]
-    going_on.cancel()
-
-
-async def test_a_watcher_of_several_assets_keeps_no_watermark_and_goes_on(repo, commit):
-    class Ambiguous(AssetStore):
-        async def aget(self, key):
-            raise ValueError("Task has 2 concrete inlets and outlets")
-
-        async def aset(self, key, value):
-            self.kept.set()
-            raise ValueError("Task has 2 concrete inlets and outlets")
-
-    at_work = await watching(IcechunkBranchTrigger(poll_interval=SOON), 1, Ambiguous())
-    made = await asyncio.to_thread(commit, 0)
-    assert [event["snapshot_id"] for event in await at_work] == [made]
-
-
-def test_a_snapshot_id_is_read_from_both_shapes_of_events():
-    event = SimpleNamespace(extra={"from_trigger": True, "payload": {"snapshot_id": "A"}})
-    assert snapshot_id_from_event(event) == "A"
-    assert snapshot_id_from_event({"snapshot_id": "B"}) == "B"
-    with pytest.raises(ValueError, match="tells of no snapshot"):
-        snapshot_id_from_event({"something": "else"})

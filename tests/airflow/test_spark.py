@@ -13,8 +13,14 @@ import time
 from pathlib import Path
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+)
 
+import icefloe
+from airflow_icechunk.failures import SparkJobError
 from airflow_icechunk.operators.spark import IcechunkSparkSubmitOperator
 from airflow_icechunk.spark_jobs import driver_program
 
@@ -30,14 +36,29 @@ if mode == "hang":
     open({log!r} + ".pids", "w").write(f"{{os.getpid()}} {{child.pid}}")
     print("submitted", flush=True)
     time.sleep(600)
+if mode.startswith("fail"):
+    sys.path[:0] = {path}
+    from icefloe import open_storage
+    from icefloe.job_reports import JobFailure, store_failure
+    failure = JobFailure(**json.loads(os.environ["FAILURE"]))
+    words = dict(zip(sys.argv[:-1], sys.argv[1:]))
+    if mode == "fail-and-store":
+        # As on a cluster, whose output nobody sees; what is seen is torn by another process.
+        store_failure(open_storage(words["--url"]), words["--write-key"], failure)
+        print(failure.as_line()[:40] + " INFO SparkContext")
+    else:
+        print("26/01/01 INFO Utils: " + failure.as_line())
+    sys.exit(1)
 if mode == "die-before":
     sys.exit(1)
 if mode == "write":
     import icefloe, zarr
     at = next(i for i, word in enumerate(sys.argv) if word.endswith("app.py"))
     parser = argparse.ArgumentParser()
-    for name in ("job", "url", "base", "branch", "write-key", "message", "metadata", "params"):
+    names = "job url base branch write-key message metadata params app-name"
+    for name in names.split():
         parser.add_argument("--" + name)
+    parser.add_argument("--allow-empty", action="store_true")
     parser.add_argument("--virtual-chunks", action="append")
     given = parser.parse_args(sys.argv[at + 1:])
     repo = icefloe.Repository.open(given.url)
@@ -124,6 +145,107 @@ def test_a_driver_that_dies_before_it_wrote_fails_the_task(repo, run, spark, mon
     monkeypatch.setenv("SPARK_MODE", "die-before")
     with pytest.raises(AirflowException, match="Error code is: 1"):
         run(job())
+
+
+@pytest.fixture
+def fail(monkeypatch):
+    """What the next driver tells of its failure, and how."""
+
+    def tell(kind, name="a-kind", *, retryable, mode="fail"):
+        failure = {"type": kind, "kind": name, "message": "no /nope here", "retryable": retryable}
+        monkeypatch.setenv("SPARK_MODE", mode)
+        monkeypatch.setenv("FAILURE", json.dumps(failure))
+
+    return tell
+
+
+@pytest.mark.parametrize("mode", ["fail", "fail-and-store"])
+def test_the_error_of_a_job_is_the_error_of_its_task(repo, run, spark, fail, mode):
+    fail("NotFoundError", retryable=False, mode=mode)
+    with pytest.raises(AirflowFailException) as caught:
+        run(job())
+    assert str(caught.value) == "the Spark job failed: NotFoundError: no /nope here"
+    # Not of spark-submit, and nothing of its command line.
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_an_error_of_a_job_that_a_retry_may_mend_is_itself(repo, run, spark, fail):
+    fail("ThrottledError", "throttled", retryable=True)
+    with pytest.raises(icefloe.ThrottledError, match="no /nope here") as caught:
+        run(job())
+    assert caught.value.kind == "throttled"
+    fail("ZeroDivisionError", "job-error", retryable=True)
+    with pytest.raises(SparkJobError, match="ZeroDivisionError: no /nope here"):
+        run(job())
+
+
+def test_an_older_failure_is_not_told_of_a_driver_that_died_in_silence(
+    repo, run, spark, fail, monkeypatch, instance
+):
+    ti = instance("write")
+    fail("NotFoundError", retryable=False, mode="fail-and-store")
+    with pytest.raises(AirflowFailException):
+        run(job(), ti)
+    ti.retry()
+    monkeypatch.setenv("SPARK_MODE", "die-before")
+    with pytest.raises(AirflowException, match="Error code is: 1"):
+        run(job(), ti)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"icechunk_conn_id": "nowhere"}, "nowhere"),
+        ({"icechunk_conn_id": "spark_default"}, "must be of the type 'icechunk'"),
+        ({"conn_id": "icechunk_default"}, "must be one to Spark"),
+        ({"base": "{{ none }}"}, "not a snapshot id"),
+        ({"job": "{{ 'a.b' }}"}, "must be 'module:function'"),
+        ({"message": "{{ none }}"}, "message is"),
+        ({"branch": "{{ '' }}"}, "branch is empty"),
+        ({"job_params": "{{ 'text' }}"}, "job_params"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_what_a_retry_cannot_mend_fails_at_once_and_submits_nothing(
+    repo, run, spark, wrong, message
+):
+    with pytest.raises(AirflowFailException, match=message):
+        run(job(**wrong))
+    assert spark() == []
+
+
+def test_a_repository_that_is_not_there_fails_a_job_at_once(tmp_path, run, spark, connect):
+    connect(host=str(tmp_path / "nothing"))
+    with pytest.raises(AirflowFailException, match="NotFoundError"):
+        run(job())
+    assert spark() == []
+
+
+@pytest.mark.parametrize("path", ["a.b", "a:", ":b", "a b:c", "a/b.py:c", 7])
+def test_a_job_that_is_no_import_path_is_refused_when_the_dag_is_parsed(path):
+    with pytest.raises(ValueError, match=r"job is .* must be 'module:function'"):
+        job(job=path)
+    with pytest.raises(ValueError, match=r"job is .* must be 'module:function'"):
+        IcechunkSparkSubmitOperator.partial(task_id="mapped", job=path)
+    with pytest.raises(ValueError, match=r"credentials is .* must be 'module:function'"):
+        job(credentials=path)
+
+
+def test_a_job_may_be_allowed_to_write_nothing(repo, run, spark):
+    run(job())
+    run(job(allow_empty=True, key="other"))
+    assert ["--allow-empty" in submission for submission in spark()] == [False, True]
+
+
+@pytest.mark.parametrize("map_index", [-1, 0, 12])
+def test_a_spark_application_is_named_after_its_task(repo, run, spark, instance, map_index):
+    run(job(), instance("write", dag_id="d" * 200, map_index=map_index))
+    (submission,) = spark()
+    index = "" if map_index < 0 else f"[{map_index}]"
+    expected = f"{'d' * 60}.write{index}.manual__2026-01-01T00:00:00+00:00"
+    assert submission[submission.index("--name") + 1] == expected
+    assert options_of(submission)["--app-name"] == expected
 
 
 def test_a_driver_that_dies_after_it_wrote_has_written(repo, run, spark, monkeypatch, instance):

@@ -186,6 +186,38 @@ def test_publishing_on_a_branch_that_moved_merges(repo, run, stage, commit, read
     assert run(publish_of(staged)) == published
 
 
+def test_guards_judge_what_the_branch_will_be_and_not_the_base_of_the_candidate(
+    repo, run, stage, commit, read
+):
+    """What others added meanwhile is neither gone nor changed by an innocent candidate."""
+    staged = stage(0, 1)
+    with repo.transaction("main", message="theirs") as store:
+        zarr.create_array(store, name="rain", shape=(2,), dtype="f4")
+    commit(3, 4, path="daily/max")
+    seen = []
+
+    def look(before, after, diff):
+        seen.append((sorted(before.paths()), sorted(after.paths()), sorted(diff.chunk_index)))
+
+    guards = {"forbid_shrink": True, "allowed_arrays": ["/t2m"], "guard": look}
+    run(publish_of(staged, **guards))
+    assert read()[0] == [1, 1]
+    (((*before,), (*after,), changed),) = seen
+    assert before == after
+    assert "/rain" in after
+    assert changed == ["/t2m"]
+
+
+def test_guards_judge_a_merge_that_shrinks_what_others_made_larger(repo, run, stage):
+    larger = reshaped(repo, t2m=(6, 2))
+    staged = reshaped(repo, t2m=(5, 2))
+    repo.publish("main", larger)
+    before = repo.lookup_branch("main")
+    with pytest.raises((PublishRefusedError, icefloe.ConflictError)):
+        run(publish_of(staged, forbid_shrink=True))
+    assert repo.lookup_branch("main") == before
+
+
 def test_publishing_on_a_branch_that_moved_fails_if_that_is_asked(repo, run, stage, commit):
     staged = stage(0)
     theirs = commit(1)
@@ -207,6 +239,29 @@ def test_a_guard_lets_allowed_arrays_pass_and_no_others(repo, run, stage):
     assert repo.lookup_branch("main") == before
     staged = stage(0, path="daily/max")
     assert run(publish_of(staged, allowed_arrays=["/daily/*"])) == staged
+
+
+def test_groups_that_zarr_makes_need_not_be_allowed(tmp_path, connect, run):
+    url = str(tmp_path / "empty")
+    connect(host=url)
+    repo = icefloe.Repository.create(url)
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="a/b/c", shape=(1,), dtype="i4")
+    staged = session.flush("implicit groups")
+    with pytest.raises(PublishRefusedError, match=r"may not: /a, /a/b, /a/b/c$"):
+        run(publish_of(staged, allowed_arrays=["/other"]))
+    assert run(publish_of(staged, allowed_arrays="/a/b/*")) == staged
+
+
+def test_a_group_that_says_something_is_counted(tmp_path, connect, run):
+    url = str(tmp_path / "empty")
+    connect(host=url)
+    session = icefloe.Repository.create(url).writable_session("main")
+    zarr.create_group(session.store, attributes={"title": "mine"}).create_array(
+        "a", shape=(1,), dtype="i4"
+    )
+    with pytest.raises(PublishRefusedError, match=r"may not: /$"):
+        run(publish_of(session.flush("title"), allowed_arrays=["/a"]))
 
 
 def reshaped(repo, **shapes):

@@ -443,7 +443,7 @@ def test_the_stack_mends_itself_and_leaves_nothing_behind(running):
     stack.run("down")
     assert left_over(stack.folder) == []
     assert [name for name, port in ports.items() if not is_free(port)] == []
-    assert "nothing is running" in stack.run("status", code=1)
+    assert "nothing is running" in stack.run("status", code=3)
     assert "nothing is running" in stack.run("down")
 
 

@@ -75,7 +75,8 @@ def _run(repo: Repository, arguments: argparse.Namespace) -> None:
     _check_parameters(job, arguments)
     branch = None if arguments.base else arguments.branch
     session = repo.writable_session(branch, snapshot_id=arguments.base)
-    spark = SparkSession.builder.appName(f"icefloe: {arguments.write_key}").getOrCreate()
+    name = arguments.app_name or f"icefloe: {arguments.write_key}"
+    spark = SparkSession.builder.appName(name).getOrCreate()
     try:
         job(spark, session, **arguments.params)
         if not (session.has_uncommitted_changes or session.read_only or arguments.allow_empty):
@@ -114,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     place.add_argument("--base", metavar="SNAPSHOT_ID", help="to write on")
     place.add_argument("--branch", default="main", help="whose tip to write on; it does not move")
     parser.add_argument("--write-key", required=True, help="names this write, in every attempt")
+    parser.add_argument("--app-name", help="of the Spark application; made of the key without it")
     parser.add_argument("--message", required=True, help="of the snapshot")
     parser.add_argument("--metadata", type=json_object, default={}, help="of the snapshot, as JSON")
     parser.add_argument(

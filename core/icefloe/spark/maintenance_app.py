@@ -67,9 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(repo: Repository, arguments: argparse.Namespace) -> dict[str, Any]:
     started_at = datetime.now(UTC)
-    spark = SparkSession.builder.appName(
-        f"icefloe: {arguments.task}, {arguments.report_key}"
-    ).getOrCreate()
+    name = arguments.app_name or f"icefloe: {arguments.task}, {arguments.report_key}"
+    spark = SparkSession.builder.appName(name).getOrCreate()
     try:
         result = TASKS[arguments.task](spark, repo, _completed(arguments))
     finally:
@@ -160,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--task", required=True, choices=TASKS)
     parser.add_argument("--url", required=True, help="of the repository")
     parser.add_argument("--report-key", required=True, help="names this run, in every attempt")
+    parser.add_argument("--app-name", help="of the Spark application; made of the key without it")
     parser.add_argument(
         "--params", type=json_object, default={}, help="arguments of the task, as JSON"
     )
