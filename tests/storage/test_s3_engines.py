@@ -1,5 +1,6 @@
 """Which engine serves a bucket, and what the plain requests do on their own."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -44,9 +45,11 @@ def settings(options, url="s3://bucket/x"):
 
 
 @pytest.fixture(autouse=True)
-def _no_proxies(monkeypatch):
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+def _a_plain_environment(monkeypatch, tmp_path):
+    for name in [*os.environ]:
+        if name.startswith("AWS_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
 
 
 @pytest.mark.parametrize("options", PLAIN)
@@ -76,8 +79,29 @@ def test_buckets_that_mean_more_are_served_by_s3fs(url):
     assert Place.of(settings(KEYS, url)) is None
 
 
-def test_proxies_are_left_to_s3fs(monkeypatch):
-    monkeypatch.setenv("https_proxy", "http://proxy:1")
+@pytest.mark.parametrize(
+    ("name", "own_endpoint_decides"),
+    [
+        ("https_proxy", False),
+        ("AWS_CA_BUNDLE", False),
+        ("AWS_ENDPOINT_URL", True),
+        ("AWS_ENDPOINT_URL_S3", True),
+        ("AWS_PROFILE", True),
+        ("AWS_USE_FIPS_ENDPOINT", True),
+    ],
+)
+def test_what_the_environment_says_of_the_way_is_left_to_s3fs(
+    monkeypatch, name, own_endpoint_decides
+):
+    monkeypatch.setenv(name, "http://elsewhere:1")
+    assert Place.of(settings(KEYS)) is None
+    own = Place.of(settings({**KEYS, "endpoint_url": "http://h:1"}))
+    assert (own is not None) == own_endpoint_decides
+
+
+def test_a_configuration_file_is_left_to_s3fs(tmp_path):
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "config").write_text("[default]")
     assert Place.of(settings(KEYS)) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ _CONFIG = frozenset(
 )
 # A bucket of any other name means something to botocore: an access point, a directory bucket.
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9.-]{1,61})[a-z0-9]")
+_TOLD = ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_USE_")
 _SPECIAL = ("--x-s3", "-s3alias", "--ol-s3", "--table-s3")
 
 
@@ -60,7 +62,6 @@ class Place:
             or not {"addressing_style"}.issuperset(_nested(config, "s3"))
             # Keys that are not given are looked for in files, and from services.
             or not (options.get("anon") or {"key", "secret"}.issubset(options))
-            or getproxies_environment()
         ):
             return None
         bucket = settings.url.partition("://")[2].partition("/")[0]
@@ -69,6 +70,8 @@ class Place:
         secure = options.get("use_ssl", True) and client.get("use_ssl", True)
         endpoint = options.get("endpoint_url") or client.get("endpoint_url")
         if (endpoint is not None and not _is_plain(endpoint)) or (not secure and endpoint is None):
+            return None
+        if _is_told_elsewhere(endpoint):
             return None
         region = client.get("region_name") or config.get("region_name") or REGION
         style = _nested(config, "s3").get("addressing_style", "auto")
@@ -88,6 +91,17 @@ class Place:
 
     def in_region(self, region: str) -> Place:
         return replace(self, region=region)
+
+
+def _is_told_elsewhere(endpoint: str | None) -> bool:
+    """Whether the environment says more of where to ask, which botocore heeds and we do not."""
+    if getproxies_environment() or "AWS_CA_BUNDLE" in os.environ:
+        return True
+    # An endpoint that is given leaves nothing open; regions are learnt from the server.
+    return endpoint is None and (
+        any(name.startswith(_TOLD) for name in os.environ)
+        or os.path.exists(os.path.expanduser("~/.aws/config"))
+    )
 
 
 def _nested(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
