@@ -19,7 +19,13 @@ from benchmarks.garbage_collection import build as build_many
 from icefloe import Repository
 from icefloe import spark as ice
 from icefloe.assets import Assets
-from icefloe.errors import FormatError, InvalidInputError, NotFoundError, ReadOnlyError
+from icefloe.errors import (
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    ReadOnlyError,
+    StorageError,
+)
 from icefloe.format.ids import encode_ids
 from icefloe.format.status import Availability
 from icefloe.maintenance.gc import garbage_collect
@@ -44,6 +50,7 @@ from maintenance.histories import (
 )
 from maintenance.messy import Messy
 from maintenance.test_backends import keys, official_s3, upload
+from maintenance.test_clocks import Elsewhere
 from spark.maintaining import Broken, Failing, Reviving, Stubborn, Waking
 
 
@@ -280,3 +287,13 @@ def test_on_s3_the_same_goes_and_no_secret_travels(spark, s3_server, messy, copi
     assert [*verify(Assets(storage), "objects")] == []
     location = official_s3(s3_server, storage.url)
     assert icechunk.Repository.open(location).garbage_collect(FUTURE).bytes_deleted == 0
+
+
+def test_a_driver_whose_clock_is_ahead_of_the_stores_collects_nothing(spark, copies):
+    path = copies()
+    before = files(path)
+    repo = Repository.open(Elsewhere(open_storage(path), -timedelta(hours=48)))
+    with pytest.raises(StorageError) as caught:
+        ice.maintain.garbage_collect(spark, repo, datetime.now(UTC) - timedelta(hours=25))
+    assert caught.value.kind == "clocks-disagree"
+    assert files(path) == before
