@@ -10,9 +10,9 @@ from icefloe.descriptions import WRITE_KEY
 from icefloe.errors import NotFoundError, SessionStateError
 from icefloe.format.repo_info import Refs, SnapshotInfo
 from icefloe.format.updates import Update, UpdateKind
+from icefloe.publication import Publication, Registration
 from icefloe.ref_changes import branch_moved, require_flag
 from icefloe.refs import ancestors, branch_row, snapshot_row
-from icefloe.session import Publication, Registration
 from icefloe.splitting import with_rule
 
 if TYPE_CHECKING:

@@ -24,9 +24,7 @@ from icefloe.node_tree import SessionMode
 from icefloe.preloading import preload
 from icefloe.refs import branch_row, published, resolve, row_as_of
 from icefloe.repo_update import require_readable
-from icefloe.session import (
-    Session,
-)
+from icefloe.session import Session
 from icefloe.storage import open_storage
 from icefloe.twins import twin
 from icefloe.upkeep import Upkeep

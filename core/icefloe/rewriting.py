@@ -18,9 +18,9 @@ from icefloe.format.chunk_refs import ChunkRefs, RefKind
 from icefloe.format.ids import ChunkId, SnapshotId, as_keys
 from icefloe.format.snapshot import Snapshot
 from icefloe.format.transaction_log import TransactionLog
+from icefloe.publication import Publication, Registration, write_snapshot
 from icefloe.refs import branch_row
 from icefloe.repo_update import Attempts, require_online
-from icefloe.session import Publication, Registration, write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from icefloe.format.ragged import Bytes
     from icefloe.format.snapshot import ManifestFiles
     from icefloe.manifest_writing import ManifestWriter
-    from icefloe.session import Publisher
+    from icefloe.publication import Publisher
 
 type Content = tuple[Nodes, ManifestFiles]
 

@@ -16,17 +16,12 @@ from icefloe.format.snapshot import Snapshot
 from icefloe.format.updates import Update, UpdateKind
 from icefloe.manifest_writing import ManifestWriter
 from icefloe.merging import merge
+from icefloe.publication import Publication, Publisher, Registration, write_snapshot
 from icefloe.ref_changes import branch_moved
 from icefloe.refs import ancestors, branch_row, published, snapshot_row
 from icefloe.registering import with_tip
 from icefloe.repo_update import Attempts, require_online
-from icefloe.session import (
-    Publication,
-    Publisher,
-    Registration,
-    Session,
-    write_snapshot,
-)
+from icefloe.session import Session
 from icefloe.staging import read_staged
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         StorageStats,
         TrimResult,
     )
+    from icefloe.publication import Publication
     from icefloe.rewriting import RepackSummary
-    from icefloe.session import Publication
 
 
 class Upkeep(RepoObject):
