@@ -81,7 +81,9 @@ clean: ## remove caches and build results; the environment stays
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml core/pyproject.toml constraints.txt | $(PYTHON)
-	$(INSTALL) -c constraints.txt -e './core[all]' -e '.[dev]'
+	@echo "Installing what constraints.txt pins into $(VENV): some minutes the first time ($(VENV)/install.log)"
+	@$(INSTALL) -c constraints.txt -e './core[all]' -e '.[dev]' > $(VENV)/install.log 2>&1 \
+	    || { cat $(VENV)/install.log >&2; exit 1; }
 	@touch $@
 
 # A name on the PATH may be a version manager's shim that fails, or a Python that Debian packs without

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ("make", "sh", "head", "mkdir", "rm", "sed")
+TOOLS = ("cat", "head", "make", "mkdir", "rm", "sed", "sh", "touch")
 
 # Answers as `python3 -c`, `--version` and `-m venv` do, without being one.
 PYTHON = """#!/bin/sh
@@ -120,6 +120,22 @@ def test_without_java_it_says_what_to_install(machine):
     assert done.returncode != 0
     assert "Java 17 or newer is needed" in done.stderr
     assert "apt install openjdk-17-jre-headless" in done.stderr
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_installing_says_one_line_and_shows_its_log_on_failure(machine, works):
+    (machine.clone / "core").mkdir()
+    for name in ("pyproject.toml", "core/pyproject.toml", "constraints.txt"):
+        (machine.clone / name).touch()
+    script = f"#!/bin/sh\necho Collecting all sorts; exit {int(not works)}\n"
+    machine.add("../clone/.venv/bin/python", script)
+    done = machine.make(".venv/.installed", UV="")
+    assert (done.returncode == 0) == works
+    assert done.stdout.startswith("Installing what constraints.txt pins")
+    assert done.stdout.count("\n") == 1
+    assert ("Collecting all sorts" in done.stderr) == (not works)
+    assert (machine.clone / ".venv/install.log").read_text() == "Collecting all sorts\n"
+    assert (machine.clone / ".venv/.installed").exists() == works
 
 
 def test_ci_runs_the_test_command_of_the_readme_and_nothing_else():
