@@ -98,9 +98,20 @@ def test_a_file_of_another_type_is_refused(kind, told):
     assert told in str(refusal(envelope(compress(b"a"), kind=kind)))
 
 
-@pytest.mark.parametrize("compression", [0, 2, 255])
-def test_only_zstd_is_accepted(compression):
-    assert "only zstd" in str(refusal(envelope(b"a", compression=compression)))
+@pytest.mark.parametrize("compression", [2, 255])
+def test_compression_is_zstd_or_none(compression):
+    assert "is not known" in str(refusal(envelope(b"a", compression=compression)))
+
+
+@pytest.mark.parametrize("payload", [PAYLOAD, b""])
+def test_a_payload_without_compression_is_read_as_it_is(payload):
+    data = envelope(payload, compression=0)
+    assert unpack(data, FileType.SNAPSHOT, name="x")[1] == payload
+    assert unpack(memoryview(data), FileType.SNAPSHOT, name="x")[1] == payload
+
+
+def test_a_payload_without_compression_has_a_size_limit_too():
+    assert refusal(envelope(PAYLOAD, compression=0), max_size=10).kind == "implausible-size"
 
 
 @pytest.mark.parametrize("level", [-5, 1, 3, 19, 22])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAGIC = "ICE🧊CHUNK".encode()
 IMPLEMENTATION = f"icefloe-{__version__}"
 SPEC_VERSIONS = (1, 2)
+NO_COMPRESSION = 0
 ZSTD = 1
 
 _LAYOUT = struct.Struct("<12s24sBBB")
@@ -107,9 +108,14 @@ def unpack(
         FormatError: the file is not of the `expected` type, not in a known spec version, damaged,
             or would inflate past `max_size` bytes or past what is plausible for its length.
     """
-    header = _read_header(data, expected, name)
+    header, compression = _read_header(data, expected, name)
     frames = memoryview(data)[SIZE:]
     limit = min(max_size, _size_limit(len(frames)))
+    if compression == NO_COMPRESSION:
+        # The spec has it, no writer of ours or the official one does it.
+        if len(frames) > limit:
+            raise _too_large(name, limit)
+        return header, bytes(frames)
     try:
         return header, _decompress(frames, limit, name)
     except zstandard.ZstdError as error:
@@ -121,7 +127,7 @@ def _size_limit(compressed: int) -> int:
     return min(MAX_SIZE, max(_PLAUSIBLE_SIZE, _PLAUSIBLE_RATIO * compressed))
 
 
-def _read_header(data: bytes | memoryview, expected: FileType, name: str) -> Header:
+def _read_header(data: bytes | memoryview, expected: FileType, name: str) -> tuple[Header, int]:
     if len(data) < SIZE:
         raise FormatError(f"{name}: {len(data)} bytes are too short for a header of {SIZE}")
     magic, implementation, spec_version, file_type, compression = _LAYOUT.unpack_from(data)
@@ -135,14 +141,16 @@ def _read_header(data: bytes | memoryview, expected: FileType, name: str) -> Hea
     if file_type != expected:
         known = FileType(file_type).name if file_type in set(FileType) else "unknown"
         raise FormatError(f"{name}: expected type {expected.name}, got {file_type} ({known})")
-    if compression != ZSTD:
-        # The spec has 0 for none; no writer writes it and the reference rejects it.
-        raise FormatError(f"{name}: compression {compression} is not supported, only zstd (1) is")
-    return Header(
+    if compression not in (NO_COMPRESSION, ZSTD):
+        raise FormatError(
+            f"{name}: compression {compression} is not known, only none (0) and zstd (1) are"
+        )
+    found = Header(
         implementation=implementation.decode("utf-8", "replace").rstrip(" \0"),
         spec_version=spec_version,
         file_type=expected,
     )
+    return found, compression
 
 
 def _decompress(frames: memoryview, limit: int, name: str) -> bytes:
