@@ -38,6 +38,8 @@ def create(assets: Assets, config: bytes | None, *, check_clean_root: bool) -> N
     storage.require_writable()
     _require_room(storage)
     if check_clean_root and not _is_clean(storage):
+        # Somebody else may have created it since we looked.
+        _require_room(storage)
         raise AlreadyExistsError(
             f"{storage.url} is not empty: choose another place, or pass check_clean_root=False",
             kind="parent-directory-not-clean",

@@ -93,7 +93,6 @@ class ManifestWriter:
         """
         base, changes = view.base, view.changes
         self.rules = {}
-        self._held = []
         edits = changes.edit_columns()
         touched = dict.fromkeys(changes.nodes)
         rows = rows_with_ids(base.nodes, [*edits.keys(), *ready.keys(), *changes.adopted.keys()])
@@ -228,8 +227,12 @@ class ManifestWriter:
             self._send(self._held)
         return written
 
+    def drop_held(self) -> None:
+        """Forget what an attempt that came to nothing was to write."""
+        self._held = []
+
     def held_files(self) -> list[File]:
-        """What is still to be written of the last `apply`."""
+        """What is still to be written."""
         return [(f"manifests/{item.id}", data) for _, item, data in self._held]
 
     def confirm(self) -> None:

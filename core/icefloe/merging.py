@@ -19,7 +19,7 @@ from icefloe.format.chunk_refs import ChunkRefs
 from icefloe.format.ids import ManifestId
 from icefloe.format.nodes import ManifestRefs
 from icefloe.history import steps_between
-from icefloe.rebasing import read_logs
+from icefloe.rebasing import fast_forward, read_logs
 from icefloe.splitting import cells
 from icefloe.staging import Staged, check_disjoint, combined, written_chunks
 
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.assets import Assets
+    from icefloe.changes import ChangeSet
     from icefloe.format.ids import NodeId, SnapshotId
     from icefloe.format.nodes import Node, Nodes
     from icefloe.format.repo_info import RepoInfo
     from icefloe.format.snapshot import ManifestFiles, Snapshot
     from icefloe.manifest_writing import ManifestWriter, Sizes
+    from icefloe.rebasing import Step
 
 type Cell = tuple[int, ...]
 
@@ -53,8 +55,18 @@ def merge(
     staged: Sequence[Staged],
     target: SnapshotId,
     writer: ManifestWriter,
+    checked: dict[SnapshotId, SnapshotId],
 ) -> Merged:
     """Staged writes on top of `target`.
+
+    Args:
+        assets: the files of the repository.
+        info: the repo object.
+        staged: the staged snapshots, each after those below it.
+        target: where they go.
+        writer: of the manifests.
+        checked: how far the history after each base was found without conflict, by earlier
+            attempts at this merge; this one adds to it.
 
     Raises:
         ConflictError: two of them changed one thing, or one stands on a snapshot that is not in
@@ -62,7 +74,7 @@ def merge(
         RebaseFailedError: one conflicts with a commit that `target` has and its base has not.
     """
     check_disjoint(staged)
-    _check_against_history(assets, info, staged, target)
+    _check_against_history(assets, info, staged, target, checked)
     view = combined(staged, assets.snapshot(target))
     join = _Join(assets, staged, view, writer)
     ready = {node_id: join.array(node_id) for node_id in view.changes.edit_columns()}
@@ -72,22 +84,39 @@ def merge(
 
 
 def _check_against_history(
-    assets: Assets, info: RepoInfo, staged: Sequence[Staged], target: SnapshotId
+    assets: Assets,
+    info: RepoInfo,
+    staged: Sequence[Staged],
+    target: SnapshotId,
+    checked: dict[SnapshotId, SnapshotId],
 ) -> None:
     row = info.snapshots.row(target)
+    tip = -1 if row is None else row
     for base in {item.base for item in staged}:
-        steps = steps_between(info, base, -1 if row is None else row)
-        if not steps:
-            continue
-        before = assets.snapshot(base)
-        changes = combined([item for item in staged if item.base == base], before).changes
-        for step in steps:
-            after = assets.snapshot(step.id)
-            for log in read_logs(assets, step):
-                conflicts = detect(changes, log, before, after)
-                if conflicts:
-                    raise RebaseFailedError(str(step.id), conflicts)
-            before = after
+        steps = steps_between(info, base, tip)
+        ids = [step.id for step in steps]
+        done = ids.index(checked[base]) + 1 if checked.get(base) in ids else 0
+        if done < len(steps):
+            mine = combined([item for item in staged if item.base == base], assets.snapshot(base))
+            before = steps[done - 1].id if done else base
+            _check_steps(assets, mine.changes, before, steps[done:])
+            checked[base] = target
+
+
+def _check_steps(
+    assets: Assets, changes: ChangeSet, base: SnapshotId, steps: Sequence[Step]
+) -> None:
+    """Raises RebaseFailedError if a commit after `base` conflicts with the changes."""
+    if fast_forward(changes, steps, assets) is not None:
+        return
+    before = assets.snapshot(base)
+    for step in steps:
+        after = assets.snapshot(step.id)
+        for log in read_logs(assets, step):
+            conflicts = detect(changes, log, before, after)
+            if conflicts:
+                raise RebaseFailedError(str(step.id), conflicts)
+        before = after
 
 
 class _Join:

@@ -104,6 +104,11 @@ def ancestors(info: RepoInfo, row: int) -> Iterator[int]:
     raise FormatError("repo: the history runs in a circle", kind="history-cycle")
 
 
+def tip_of(info: RepoInfo, branch: str) -> SnapshotId:
+    """Raises NotFoundError if there is no such branch."""
+    return info.snapshots.id_at(branch_row(info, branch))
+
+
 def published(info: RepoInfo, branch: str | None = None) -> set[int]:
     """Rows in the history of a branch; for None, in that of any branch or tag."""
     if branch is not None:

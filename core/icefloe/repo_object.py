@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from icefloe.storage import Storage
 
 
+_POLL = 0.0005
+"""Seconds between two looks: what counts is to see a change at once."""
+
+
 class RepoObject:
     """Reads the repo object, and changes it in one compare-and-swap at a time."""
 
@@ -210,17 +214,24 @@ class RepoObject:
             base: where to begin.
             patience: wait so many seconds at most until the repository changes once more.
         """
+        self.await_change(patience)
+        known = self._assets.known_repo
+        info = self._info() if known is None else known.info
+        return history.branch_steps(info, branch, base)
+
+    def await_change(self, patience: float) -> None:
+        """Read the repo object, until it is replaced once more or so many seconds have passed."""
         seen = self._assets.known_repo
         until = time.monotonic() + patience
-        info = self._info()
+        self._info()
         while (
             seen is not None
             and self._assets.known_repo is not None
             and self._assets.known_repo.version == seen.version
             and time.monotonic() < until
         ):
-            info = self._info()
-        return history.branch_steps(info, branch, base)
+            time.sleep(_POLL)
+            self._info()
 
     def update(
         self,

@@ -362,15 +362,14 @@ class Repository(Upkeep):
             ConflictError: two staged writes changed one thing, or wrote one chunk.
             RebaseFailedError: one conflicts with what was committed to the branch meanwhile.
         """
-        return staged_writes.merge_snapshots(
-            self._context(),
-            self,
-            branch,
-            snapshot_ids,
-            check_message(message),
-            check_metadata(metadata),
-            check_write_key(write_key),
+        request = staged_writes.MergeRequest(
+            branch=branch,
+            ids=snapshot_ids,
+            message=check_message(message),
+            metadata=check_metadata(metadata),
+            write_key=check_write_key(write_key),
         )
+        return staged_writes.merge_snapshots(self._context(), self, request)
 
     def publish(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
@@ -33,7 +34,7 @@ from icefloe.uploads import Upload
 from icefloe.working_tree import Context, WorkingTree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from icefloe.changes import ChangeSet
     from icefloe.config import RepositoryConfig
@@ -170,7 +171,7 @@ class Session(WorkingTree):
     def merge(
         self, *others: ForkSession, on_conflict: Literal["error", "last-wins"] = "error"
     ) -> None:
-        """Take over what forks of this session changed.
+        """Take over what forks of this session changed. They are read-only afterwards.
 
         Raises:
             ConflictError: two forks changed one thing, or wrote one chunk (unless `on_conflict`
@@ -179,8 +180,7 @@ class Session(WorkingTree):
         for other in others:
             if not isinstance(other, ForkSession):
                 raise InvalidInputError(f"{other!r} is no fork: merge what session.fork() returned")
-            theirs, packer = other._frozen()
-            with self._lock:
+            with other._handed_over() as (theirs, packer), self._lock:
                 self._require_writes()
                 if packer is not self._packer:
                     packer.flush()
@@ -382,6 +382,7 @@ class Session(WorkingTree):
     ) -> tuple[Snapshot, TransactionLog]:
         """A snapshot of the changes, and its log; chunks are written, manifests may be held."""
         self._packer.flush()
+        self._writer.drop_held()
         nodes, manifest_files = self._writer.apply(self._view)
         snapshot = Snapshot(
             id=SnapshotId.random(),
@@ -482,6 +483,21 @@ class ForkSession(Session):
         packer.flush()
         state = self._context, view.base.id, self._branch, self.merged, self._origin, view.changes
         return _reopen_fork, state
+
+    @contextmanager
+    def _handed_over(self) -> Iterator[tuple[View, Packer]]:
+        """The changes of this moment: a write that comes later would be lost, so it raises."""
+        with self._lock:
+            if not self.read_only:
+                self._require_writable()
+                self._busy = "merged"
+            frozen = self._frozen()
+        try:
+            yield frozen
+            if self._busy is not None:
+                self._mode, self._ended = SessionMode.READONLY, "merged"
+        finally:
+            self._busy = None
 
     @property
     def is_fork(self) -> bool:

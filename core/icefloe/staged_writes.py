@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from icefloe import diffs, history
@@ -18,22 +20,27 @@ from icefloe.manifest_writing import ManifestWriter
 from icefloe.merging import merge
 from icefloe.publication import Publication, Publisher, Registration, write_snapshot
 from icefloe.ref_changes import branch_moved
-from icefloe.refs import ancestors, branch_row, published, snapshot_row
-from icefloe.registering import with_tip
-from icefloe.repo_update import Attempts, require_online
+from icefloe.refs import ancestors, branch_row, published, snapshot_row, tip_of
+from icefloe.registering import find_write, with_tip
+from icefloe.repo_update import prepare, require_online
 from icefloe.session import Session
 from icefloe.staging import read_staged
+from icefloe.turns import turns_of
+from icefloe.uploads import Upload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from icefloe.format.metadata import Json
+    from icefloe.format.transaction_log import TransactionLog
+    from icefloe.merging import Merged
     from icefloe.repo_update import Change
+    from icefloe.staging import Staged
     from icefloe.working_tree import Context
 
 PUBLISHED_FROM = "icefloe.published_from"
 """Metadata of a commit: the staged snapshot that it publishes on a branch that had moved."""
-_ATTEMPTS = 100
+_ATTEMPTS = 1_000
 
 type Check = Callable[[Session, Session, Diff], None]
 """Judges a branch as it is, as it shall be, both read-only, and what that changes.
@@ -49,101 +56,145 @@ class Repo(Publisher, Protocol):
         """Apply a change to the repo object in one compare-and-swap."""
         ...
 
+    def await_change(self, patience: float) -> None:
+        """Wait until the repo object is replaced once more, so many seconds at most."""
+        ...
 
-def merge_snapshots(
-    context: Context,
-    repo: Repo,
-    branch: str | None,
-    ids: Sequence[str],
-    message: str,
-    metadata: Mapping[str, Json],
-    write_key: str | None,
-    check: Check | None = None,
-    *,
-    may_move: bool = True,
-) -> str:
-    """`Repository.merge_snapshots`: manifests that were written serve every attempt.
 
-    Message, metadata and key have been checked. `check` judges each candidate for the branch, which
-    must be where the staged writes began unless it `may_move`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRequest:
+    """What is to be merged, and what is said of it; all of it has been checked.
+
+    Attributes:
+        branch: where to commit; None makes a staged snapshot.
+        ids: of the staged snapshots.
+        message: of the commit.
+        metadata: of the commit.
+        write_key: makes it happen once.
+        check: judges each candidate for the branch.
+        may_move: whether the branch may have moved since the staged writes began.
     """
-    writer = ManifestWriter(context.assets, context.config)
 
-    def found() -> str | None:
-        return None if write_key is None else repo.find_write(write_key, branch)
+    branch: str | None
+    ids: Sequence[str]
+    message: str
+    metadata: Mapping[str, Json]
+    write_key: str | None = None
+    check: Check | None = None
+    may_move: bool = True
 
-    for failed in range(1, _ATTEMPTS + 1):
-        if done := found():
-            return done
+
+def merge_snapshots(context: Context, repo: Repo, request: MergeRequest) -> str:
+    """`Repository.merge_snapshots`, again and again while others commit first."""
+    merging = _Merging(context, repo, request)
+    assets, branch = context.assets, request.branch
+    if branch is None:
+        return merging.run()
+    turns = turns_of(assets.storage.url, branch)
+    turns.pause(str(tip_of(assets.repo()[0], branch)))
+    for lost in range(1, _ATTEMPTS + 1):
+        began = time.monotonic()
         try:
-            publication = _merged(
-                context, writer, branch, ids, message, metadata, write_key, check, may_move
-            )
-        except ConflictError:
-            # Another attempt at this write may be what stands in the way.
-            if done := found():
-                return done
-            raise
-        try:
-            return str(repo.register(publication))
+            tip = merging.run()
         except ConflictError as error:
-            if error.kind != "branch-moved" or failed == _ATTEMPTS:
+            # Another attempt at this write may be what stands in the way.
+            if done := merging.found(assets.repo()[0]):
+                return done
+            if error.kind != "branch-moved" or not request.may_move or lost == _ATTEMPTS:
                 raise
-        Attempts().wait(failed)
+        else:
+            turns.won(tip, time.monotonic() - began)
+            return tip
+        turns.lost(lost, time.monotonic() - began)
+        if patience := turns.patience(lost):
+            repo.await_change(patience)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _merged(
-    context: Context,
-    writer: ManifestWriter,
-    branch: str | None,
-    ids: Sequence[str],
-    message: str,
-    metadata: Mapping[str, Json],
-    write_key: str | None,
-    check: Check | None,
-    may_move: bool,
-) -> Publication:
-    """Write the merged snapshot, on top of the branch as it is now, and have it judged."""
-    assets = context.assets
-    info, _ = assets.repo()
-    require_online(info)
-    staged = read_staged(assets, info, ids, published(info, branch))
-    if branch is None:
-        target = _newest(info, {item.base for item in staged})
-    else:
-        target = info.snapshots.id_at(branch_row(info, branch))
-        for item in () if may_move else staged:
+class _Merging:
+    """All attempts at one merge: what was read, found or written serves the next one."""
+
+    def __init__(self, context: Context, repo: Repo, request: MergeRequest) -> None:
+        self._context = context
+        self._repo = repo
+        self._request = request
+        self._writer = ManifestWriter(context.assets, context.config, hold=True)
+        self._logs: dict[SnapshotId, TransactionLog] = {}
+        self._checked: dict[SnapshotId, SnapshotId] = {}
+        self._knows_the_time = False
+
+    def found(self, info: RepoInfo) -> str | None:
+        """What was registered under the write key, if anything was."""
+        if self._request.write_key is None:
+            return None
+        found = find_write(info, self._request.write_key, self._request.branch)
+        return None if found is None else str(found)
+
+    def run(self) -> str:
+        """Merge onto the branch as it is now, have that judged, and register it; its id."""
+        assets, request = self._context.assets, self._request
+        info, _ = assets.repo()
+        if done := self.found(info):
+            return done
+        require_online(info)
+        staged = read_staged(assets, info, request.ids, published(info, request.branch), self._logs)
+        target = self._target(info, staged)
+        prepared = prepare(assets)
+        self._writer.drop_held()
+        merged = merge(assets, info, staged, target, self._writer, self._checked)
+        snapshot = self._snapshot(merged, staged)
+        log = merged.view.changes.log(snapshot.id)
+        files = [*self._writer.held_files(), *([] if prepared is None else [prepared.file])]
+        # The clocks are compared once.
+        first, self._knows_the_time = not self._knows_the_time, True
+        upload = Upload(lambda: write_snapshot(assets, snapshot, log, files, check_clock=first))
+        publication = Publication(
+            snapshot=snapshot,
+            base=target,
+            registration=Registration.DETACHED if request.branch is None else Registration.COMMIT,
+            branch=request.branch,
+            write_key=request.write_key,
+            split_rules=self._writer.rules,
+            needs=frozenset(item.id for item in staged),
+            prepared=prepared,
+            written=upload.wait,
+        )
+        try:
+            if request.check is not None:
+                upload.wait()
+                before = merged.view.base
+                changed = diffs.between(log, before.nodes, snapshot.nodes)
+                request.check(
+                    Session(self._context, before), Session(self._context, snapshot), changed
+                )
+            return str(self._repo.register(publication))
+        finally:
+            if upload.ended_well():
+                self._writer.confirm()
+
+    def _target(self, info: RepoInfo, staged: Sequence[Staged]) -> SnapshotId:
+        branch = self._request.branch
+        if branch is None:
+            return _newest(info, {item.base for item in staged})
+        target = tip_of(info, branch)
+        for item in () if self._request.may_move else staged:
             if item.base != target:
                 raise branch_moved(branch, str(item.base), str(target))
-    merged = merge(assets, info, staged, target, writer)
-    said = {**context.default_metadata, **metadata}
-    if write_key is not None:
-        said[WRITE_KEY] = write_key
-    latest = max(merged.view.base.flushed_at, *(item.snapshot.flushed_at for item in staged))
-    snapshot = Snapshot(
-        id=SnapshotId.random(),
-        nodes=merged.nodes,
-        manifest_files=merged.manifest_files,
-        flushed_at=next_time(latest),
-        message=message,
-        metadata=said,
-    )
-    log = merged.view.changes.log(snapshot.id)
-    write_snapshot(assets, snapshot, log)
-    if check is not None:
-        before = merged.view.base
-        changed = diffs.between(log, before.nodes, snapshot.nodes)
-        check(Session(context, before), Session(context, snapshot), changed)
-    return Publication(
-        snapshot=snapshot,
-        base=target,
-        registration=Registration.DETACHED if branch is None else Registration.COMMIT,
-        branch=branch,
-        write_key=write_key,
-        split_rules=writer.rules,
-        needs=frozenset(item.id for item in staged),
-    )
+        return target
+
+    def _snapshot(self, merged: Merged, staged: Sequence[Staged]) -> Snapshot:
+        said = {**self._context.default_metadata, **self._request.metadata}
+        if self._request.write_key is not None:
+            said[WRITE_KEY] = self._request.write_key
+        latest = max(merged.view.base.flushed_at, *(item.snapshot.flushed_at for item in staged))
+        return Snapshot(
+            id=SnapshotId.random(),
+            nodes=merged.nodes,
+            manifest_files=merged.manifest_files,
+            flushed_at=next_time(latest),
+            message=self._request.message,
+            metadata=said,
+        )
 
 
 def _newest(info: RepoInfo, bases: set[SnapshotId]) -> SnapshotId:
@@ -231,15 +282,13 @@ def publish(
     internal = {STAGED_ON, WRITE_KEY}
     metadata = {key: value for key, value in item.metadata.items() if key not in internal}
     metadata[PUBLISHED_FROM] = snapshot_id
-    key = f"publish {snapshot_id} on {branch}"
-    return merge_snapshots(
-        context,
-        repo,
-        branch,
-        [snapshot_id],
-        item.message,
-        metadata,
-        key,
-        check,
+    request = MergeRequest(
+        branch=branch,
+        ids=[snapshot_id],
+        message=item.message,
+        metadata=metadata,
+        write_key=f"publish {snapshot_id} on {branch}",
+        check=check,
         may_move=may_move,
     )
+    return merge_snapshots(context, repo, request)

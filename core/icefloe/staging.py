@@ -47,7 +47,11 @@ class Staged:
 
 
 def read_staged(
-    assets: Assets, info: RepoInfo, ids: Sequence[str], published: Collection[int]
+    assets: Assets,
+    info: RepoInfo,
+    ids: Sequence[str],
+    published: Collection[int],
+    known: dict[SnapshotId, TransactionLog],
 ) -> list[Staged]:
     """The staged snapshots of these ids and all they stand on, each after those below it.
 
@@ -56,6 +60,7 @@ def read_staged(
         info: the repo object.
         ids: of the snapshots.
         published: rows that need no publishing: nothing below them is staged.
+        known: logs that were read before; those that are read now are added.
 
     Raises:
         InvalidInputError: no id is given, one is given twice, or one moved nodes.
@@ -69,7 +74,9 @@ def read_staged(
         for place, snapshot_id in enumerate(chain):
             chains[snapshot_id] = chain[:place], base
     order = sorted(chains, key=lambda snapshot_id: len(chains[snapshot_id][0]))
-    logs = assets.transaction_logs(order)
+    fresh = [snapshot_id for snapshot_id in order if snapshot_id not in known]
+    known |= zip(fresh, assets.transaction_logs(fresh), strict=True)
+    logs = [known[snapshot_id] for snapshot_id in order]
     for log in logs:
         if log.moves:
             raise InvalidInputError(

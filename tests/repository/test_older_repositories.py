@@ -19,6 +19,7 @@ from icefloe.errors import (
 from icefloe.format.ids import INITIAL_SNAPSHOT_ID
 from icefloe.maintenance.verify import verify
 from icefloe.storage import open_storage
+from maintenance.watching import Watched, once
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 FIRST = f"snapshots/{INITIAL_SNAPSHOT_ID}"
@@ -127,6 +128,28 @@ def test_the_loser_of_two_creators_replaces_nothing(tmp_path, key):
     file = Assets(store).snapshot(INITIAL_SNAPSHOT_ID).flushed_at
     assert told.timestamp() * 1e6 == pytest.approx(file, abs=1)
     assert [*verify(Assets(store), "objects")] == []
+
+
+@pytest.mark.parametrize("library", ["ours", "official"])
+def test_opening_or_creating_opens_what_somebody_creates_at_any_moment(tmp_path, library):
+    quiet = Watched(open_storage(tmp_path / "quiet"))
+    Repository.open_or_create(quiet)
+    for number in range(len(quiet.calls)):
+        path = tmp_path / f"repo-{number}"
+
+        def create(path=path):
+            if library == "ours":
+                Repository.create(path)
+            else:
+                icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
+
+        try:
+            repo = Repository.open_or_create(Watched(open_storage(path), once(number, create)))
+        except icechunk.IcechunkError:
+            # The official library does not take over what we have begun.
+            continue
+        assert repo.lookup_branch("main") == str(INITIAL_SNAPSHOT_ID)
+        assert [*verify(Assets(open_storage(path)), "objects")] == []
 
 
 def test_what_a_creator_that_died_left_is_taken_over(tmp_path):
