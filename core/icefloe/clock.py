@@ -60,7 +60,13 @@ def parse_time(when: Any, name: str, naive: tzinfo | None = UTC) -> datetime:
             zoned = when if when.tzinfo or naive is None else when.replace(tzinfo=naive)
             return zoned.astimezone(UTC)
     except (ValueError, OverflowError):
-        pass
+        if isinstance(when, datetime):
+            local = naive is None and when.tzinfo is None
+            raise InvalidInputError(
+                f"{name}={given!a} is no time between the years 1 and 9999 of UTC"
+                + (", because it counts as local: say .replace(tzinfo=UTC)" if local else ""),
+                kind="invalid-time",
+            ) from None
     raise InvalidInputError(
         f"{name}={given!a} is no time: pass a datetime, a date, text such as "
         "'2026-11-18T12:00:00+00:00', numpy.datetime64 or pandas.Timestamp; without a time zone it "

@@ -19,6 +19,14 @@ WRITE_KEY = "icefloe.write_key"
 """Metadata of a snapshot: the key under which it was written once."""
 STAGED_ON = "icefloe.staged_on"
 """Metadata of a staged snapshot: the staged one below it, which a merge has to publish, too."""
+PUBLISHED_FROM = "icefloe.published_from"
+"""Metadata of a published copy: the staged snapshot that it publishes."""
+_INSTEAD = {
+    WRITE_KEY: "pass write_key=... to make the write happen once",
+    STAGED_ON: "open the session with writable_session(snapshot_id=...) to add to a staged write",
+    PUBLISHED_FROM: "call Repository.publish to publish a staged write",
+}
+"""What icefloe notes itself in a snapshot's metadata and goes by, and how to have it noted."""
 MAX_MESSAGE_BYTES = 64 * 2**10
 """Of a commit message in UTF-8. Every open of a repository reads the messages of all commits."""
 MAX_METADATA_BYTES = 2**20
@@ -44,7 +52,25 @@ def check_message(message: Any, name: str = "message") -> str:
 
 
 def check_metadata(metadata: Any, name: str = "metadata") -> dict[str, Json]:
-    """A copy of the metadata, if it can be kept; nothing for None.
+    """A copy of the metadata that a user gives a commit, if it can be kept; nothing for None.
+
+    Raises:
+        InvalidInputError: it is no mapping of names to JSON values, too large, or holds a key that
+            icefloe sets itself.
+    """
+    kept = check_json(metadata, name)
+    for key, instead in _INSTEAD.items():
+        if key in kept:
+            raise InvalidInputError(
+                f"{name} has the key {key!r}, which icefloe sets itself: leave it out (also where "
+                f"you copy the metadata of another snapshot), and {instead}",
+                kind="reserved-metadata-key",
+            )
+    return kept
+
+
+def check_json(metadata: Any, name: str = "metadata") -> dict[str, Json]:
+    """A copy of the metadata of a commit or of the repository, whatever its keys.
 
     Raises:
         InvalidInputError: it is no mapping of names to JSON values, or too large.

@@ -92,11 +92,13 @@ class NodeTree:
                 known = {}
                 self._known = view.base, known
             if path not in known:
+                paths.check_text(path)
                 known[path] = view.node(path)
             return known[path]
 
     def paths(self, below: str = "/") -> list[str]:
         """Paths of all nodes under `below`, itself left out, in byte order."""
+        paths.check_text(below)
         with self._lock:
             return self._view.paths(below)
 

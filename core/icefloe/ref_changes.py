@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from icefloe.descriptions import check_message, check_metadata
+from icefloe.clock import from_datetime
+from icefloe.descriptions import check_json, check_message
 from icefloe.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -15,6 +17,7 @@ from icefloe.errors import (
 )
 from icefloe.format.ragged import Ragged
 from icefloe.format.repo_info import Refs
+from icefloe.format.status import Availability
 from icefloe.format.updates import Update, UpdateKind
 from icefloe.refs import branch_row, check_name, snapshot_row, tag_row
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from icefloe.repo_update import Change
 
 MAIN = "main"
+_LATEST = from_datetime(datetime.max.replace(tzinfo=UTC))
 FLAGS = {"move_node": 3, "create_tag": 4, "delete_tag": 5}
 """Feature flags by name; all are on unless somebody turned them off."""
 
@@ -127,6 +131,25 @@ def delete_tag(tag: str) -> Change:
 
 
 def set_status(status: RepoStatus) -> Change:
+    """Replace the status by one that all clients understand alike.
+
+    Raises:
+        InvalidInputError: the availability or the time is none, or the reason cannot be kept.
+    """
+    # A number without a name is taken for online by some clients, and closes the repository to us.
+    if type(status.availability) not in (int, Availability) or status.availability not in [
+        *Availability
+    ]:
+        known = ", ".join(f"Availability.{each.name}" for each in Availability)
+        raise InvalidInputError(
+            f"status={status.availability!a} is none of {known}", kind="invalid-status"
+        )
+    if type(status.set_at) is not int or not 0 <= status.set_at <= _LATEST:
+        raise InvalidInputError(
+            f"set_at={status.set_at!a} is no time of a status: pass whole microseconds since 1970, "
+            "up to the year 9999, or an Availability for now",
+            kind="invalid-status",
+        )
     if status.reason is not None:
         check_message(status.reason, "reason")
 
@@ -143,10 +166,10 @@ def set_metadata(metadata: Mapping[str, Json], *, merge: bool) -> Change:
     Raises:
         InvalidInputError: it is not JSON, or too large.
     """
-    given = check_metadata(metadata)
+    given = check_json(metadata)
 
     def change(info: RepoInfo) -> tuple[RepoInfo, Update]:
-        new = check_metadata({**(info.metadata or {}), **given}) if merge else given
+        new = check_json({**(info.metadata or {}), **given}) if merge else given
         update = Update(kind=UpdateKind.METADATA_CHANGED, updated_at=0)
         return replace(info, metadata=new), update
 

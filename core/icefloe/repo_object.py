@@ -80,11 +80,13 @@ class RepoObject:
 
     def set_status(self, status: RepoStatus | Availability, reason: str | None = None) -> None:
         """Bring the repository online, make it read-only, or take it offline; say why."""
-        if not isinstance(status, RepoStatus) and status not in [*Availability]:
-            known = ", ".join(f"Availability.{each.name}" for each in Availability)
-            raise InvalidInputError(f"status={status!r} is none of {known}", kind="invalid-status")
         if not isinstance(status, RepoStatus):
             status = RepoStatus(status, now(), reason)
+        elif reason is not None:
+            raise InvalidInputError(
+                "a RepoStatus says its reason itself: leave the argument reason out",
+                kind="invalid-status",
+            )
         self.update(ref_changes.set_status(status), whatever_status=True)
 
     def feature_flags(self) -> list[FeatureFlag]:

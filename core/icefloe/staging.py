@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,16 @@ from icefloe.chunk_edits import EditColumns, sort_rows
 from icefloe.descriptions import STAGED_ON
 from icefloe.diffs import places_of
 from icefloe.errors import ConflictError, InvalidInputError, NotFoundError
+from icefloe.format.ids import SnapshotId
 from icefloe.refs import snapshot_row
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from icefloe.assets import Assets
-    from icefloe.format.ids import NodeId, SnapshotId
+    from icefloe.format.ids import NodeId
     from icefloe.format.nodes import Node
     from icefloe.format.repo_info import RepoInfo
     from icefloe.format.snapshot import Snapshot
@@ -66,7 +68,13 @@ def read_staged(
         InvalidInputError: no id is given, one is given twice, or one moved nodes.
         NotFoundError: one is not registered, or one that it stands on is not.
     """
-    if not ids or len(set(ids)) < len(ids):
+    # A str is a sequence, too: of letters.
+    if isinstance(ids, str) or not isinstance(ids, Collection):
+        raise InvalidInputError(
+            f"the snapshots to merge are {ascii(ids)[:80]}: pass a list of the ids that "
+            "Session.flush returned"
+        )
+    if not ids or len({SnapshotId.parse(text) for text in ids}) < len(ids):
         raise InvalidInputError(f"name the snapshots to merge, each once, not {list(ids)}")
     chains: dict[SnapshotId, tuple[tuple[SnapshotId, ...], SnapshotId]] = {}
     for text in ids:

@@ -145,6 +145,11 @@ class WorkingTree(NodeTree):
             ReadOnlyError: the session was committed before the chunk was uploaded: it is not in
                 that commit.
         """
+        if not isinstance(data, bytes):
+            raise InvalidInputError(
+                f"chunk {coords} of {path} is of type {type(data).__name__}: pass bytes",
+                kind="invalid-chunk",
+            )
         if not data:
             raise InvalidInputError(
                 f"chunk {coords} of {path} has no bytes: delete it instead",

@@ -92,6 +92,7 @@ def to_icechunk(
         ReadOnlyError: the session takes no writes.
     """
     _check_target(session)
+    _require_group(group)
     if not isinstance(obj, xr.DataArray | xr.Dataset | xr.DataTree):
         raise InvalidInputError(
             f"to_icechunk writes a DataArray, a Dataset or a DataTree, not a {type(obj).__name__}"
@@ -390,6 +391,7 @@ class IcefloeBackendEntrypoint(BackendEntrypoint):
 
 
 def _check_group(store: IcechunkStore, group: str | None) -> None:
+    _require_group(group)
     path = "/" + (group or "").strip("/")
     node = store.session.node(path)
     if node is None or node.array is not None:
@@ -398,6 +400,14 @@ def _check_group(store: IcechunkStore, group: str | None) -> None:
         raise NotFoundError(
             f"there is no group {path} in {store.session!r}; groups: {shown or 'none'}",
             kind="node-not-found",
+        )
+
+
+def _require_group(group: object) -> None:
+    if group is not None and not isinstance(group, str):
+        raise InvalidInputError(
+            f"group={group!a} is no path of a group: pass a str, or None for the root",
+            kind="invalid-path",
         )
 
 
@@ -428,7 +438,15 @@ def _store(
             )
         store = place.store if isinstance(place, Session) else place
         return store.with_read_only(True)
-    if not isinstance(place, Repository):
+    if isinstance(place, Repository):
+        if any(
+            each is not None for each in (storage_options, config, authorize_virtual_chunk_access)
+        ):
+            raise InvalidInputError(
+                "a Repository is open already: open_dataset takes no storage_options, config or "
+                "authorize_virtual_chunk_access with it; pass them to Repository.open"
+            )
+    else:
         place = Repository.open(
             place,
             storage_options,

@@ -21,8 +21,16 @@ def array_data(zarr_json: bytes, path: str) -> ArrayData | None:
     Raises:
         InvalidInputError: the document is not the metadata of a zarr v3 node that we can store.
     """
+    if not isinstance(zarr_json, bytes):
+        raise InvalidInputError(
+            f"the zarr.json of {path} is of type {type(zarr_json).__name__}: pass bytes",
+            kind="invalid-zarr-metadata",
+        )
     try:
         document = _mapping(json.loads(zarr_json.decode()), "the document")
+        version = document.get("zarr_format", 3)
+        if type(version) is not int or version != 3:
+            raise ValueError(f"zarr_format is {_shown(version)}, not 3")
         kind = document.get("node_type")
         if kind == "group":
             return None
@@ -109,7 +117,9 @@ def _of_rank(value: Any, name: str, rank: int) -> list[Any]:
 
 def _count(length: int, size: Any) -> int:
     size = _number(size, 2**64, "a chunk size")
-    return -(-length // size) if size else 0
+    if length and not size:
+        raise ValueError(f"a chunk size of 0 never covers a dimension of length {length}")
+    return -(-length // size) if length else 0
 
 
 def _rectilinear_count(length: int, sizes: Any) -> int:

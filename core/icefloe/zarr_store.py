@@ -23,6 +23,7 @@ from icefloe.errors import InvalidInputError, ReadOnlyError
 from icefloe.format import paths
 from icefloe.format.chunk_refs import InlineRef, NativeRef, RefKind, VirtualRef
 from icefloe.format.ids import encode_ids
+from icefloe.storage.keys import is_unicode
 from icefloe.virtual_columns import virtual_columns, virtual_grid, virtual_spec
 from icefloe.working_tree import ChunkType
 
@@ -290,7 +291,7 @@ class IcechunkStore(Store):
         self._session.delete_node("/")
 
     async def is_empty(self, prefix: str) -> bool:
-        folder = prefix.strip("/")
+        folder = _path(prefix)[1:]
         async for _ in self.list_prefix(f"{folder}/" if folder else ""):
             return False
         return True
@@ -320,7 +321,7 @@ class IcechunkStore(Store):
 
         They come as they are found: of a large array, few are in memory at once.
         """
-        folder = prefix.strip("/")
+        folder = _path(prefix)[1:]
         # With its slash a prefix is no key.
         without = folder if prefix.endswith("/") else None
         for path in self._paths(folder):
@@ -443,7 +444,16 @@ class IcechunkStore(Store):
 
 
 def _path(prefix: str) -> str:
+    _require_text(prefix)
     return "/" + prefix.strip("/")
+
+
+def _require_text(key: Any) -> None:
+    if not isinstance(key, str) or not is_unicode(key):
+        raise InvalidInputError(
+            f"{key!a} is no key or prefix of a zarr store: pass a str of Unicode text",
+            kind="invalid-key",
+        )
 
 
 def _is_within(key: str, folder: str) -> bool:
@@ -452,6 +462,8 @@ def _is_within(key: str, folder: str) -> bool:
 
 def _parse(key: str) -> tuple[str, Coordinates | None] | None:
     """The node path of a key, and the chunk's coordinates unless the key is its zarr.json."""
+    if not isinstance(key, str):
+        _require_text(key)
     parts = key.split("/")
     if parts[-1] == METADATA:
         return _valid("/".join(parts[:-1]), None)

@@ -147,8 +147,17 @@ def test_ages_count_back_from_now(text, age):
 
 def test_store_options_come_from_a_file(url, tmp_path, capsys):
     options = tmp_path / "options.json"
-    options.write_text('{"auto_mkdir": true}')
+    options.write_text('{"deadline": 30}')
     assert main(["refs", f"file://{url}", "--storage-options", f"@{options}"]) == 0
+
+
+@pytest.mark.parametrize("module", ["icefloe.cli", "icefloe.cli.main"])
+def test_the_command_runs_as_a_module(url, module):
+    done = subprocess.run(
+        [sys.executable, "-m", module, "refs", url], capture_output=True, check=True, text=True
+    )
+    assert "main" in done.stdout
+    assert done.stderr == ""
 
 
 def test_a_terminal_shows_a_progress_bar_and_a_pipe_does_not(url):

@@ -46,6 +46,41 @@ def tip(repo):
 
 # Times.
 
+
+@pytest.fixture(params=["America/New_York", "Asia/Tokyo"])
+def local_zone(request, monkeypatch):
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_local_time_at_the_ends_of_the_calendar_says_what_to_pass(repo, local_zone):
+    end = datetime.min if local_zone == "Asia/Tokyo" else datetime.max
+    for call in (repo.garbage_collect, repo.expire_snapshots):
+        with pytest.raises(
+            InvalidInputError, match=r"counts as local: say \.replace\(tzinfo=UTC\)"
+        ):
+            call(end)
+
+
+@pytest.mark.parametrize("hours", [14, -14])
+def test_a_time_out_of_the_calendar_in_utc_is_told_so(hours):
+    zone = timezone(timedelta(hours=hours))
+    end = (datetime.min if hours > 0 else datetime.max).replace(tzinfo=zone)
+    for when in (end, end.isoformat()):
+        with pytest.raises(InvalidInputError, match="is no time between the years 1 and 9999 of"):
+            parse_time(when, "as_of")
+
+
+def test_the_first_and_last_moment_of_utc_are_cutoffs(repo, tip):
+    for when in (datetime.min, datetime.max):
+        repo.expire_snapshots(when.replace(tzinfo=UTC))
+    repo.garbage_collect(datetime.min.replace(tzinfo=UTC))
+    assert repo.lookup_branch("main") == tip
+
+
 FIRST = datetime(2026, 11, 18, 12, 0, 0, 250, UTC)
 SAME = [
     FIRST,
@@ -316,6 +351,30 @@ def test_odd_counts_and_states_are_told(repo, call):
 
 
 # Places.
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"storage_options": {"a": 1}}, {"authorize_virtual_chunk_access": {}}, {"config": object()}],
+)
+def test_an_open_repository_takes_no_options_in_xarray(repo, option):
+    for place in (repo, repo.readonly_session("main"), repo.readonly_session("main").store):
+        for door in (xr.open_dataset, xr.open_datatree):
+            with pytest.raises(InvalidInputError, match="storage_options, config or"):
+                door(place, engine="icefloe", **option)
+    with pytest.raises(InvalidInputError, match="takes no options"):
+        xr.open_dataset(repo.storage, engine="icefloe", storage_options={"a": 1})
+
+
+@pytest.mark.parametrize("group", [5, 0, b"a", ["a"], SURROGATE], ids=ascii)
+def test_a_group_in_xarray_is_a_path(repo, group):
+    with pytest.raises(InvalidInputError, match=r"group|node path"):
+        xr.open_dataset(repo, engine="icefloe", group=group)
+    with pytest.raises(InvalidInputError, match=r"group|node path"):
+        xr.open_datatree(repo, engine="icefloe", group=group)
+    if not isinstance(group, str):
+        with pytest.raises(InvalidInputError, match="is no path of a group"):
+            to_icechunk(DATASET, repo.writable_session("main"), group=group)
 
 
 @pytest.mark.parametrize("place", [5, None, b"/tmp/x", ["x"], f"/tmp/{SURROGATE}", "", "s3://"])

@@ -125,3 +125,25 @@ def test_good_documents_are_understood():
     assert understood(json.dumps(ARRAY).encode())
     assert understood(json.dumps(ARRAY | {"chunk_grid": RECTILINEAR}).encode())
     assert understood(json.dumps({"zarr_format": 3, "node_type": "group"}).encode())
+
+
+@pytest.mark.parametrize("kind", ["regular", "rectilinear"])
+def test_chunks_of_no_length_cover_only_dimensions_of_no_length(kind):
+    name = "chunk_shape" if kind == "regular" else "chunk_shapes"
+    grid = {"name": kind, "configuration": {"kind": "inline", name: [0, 3]}}
+
+    def document(shape):
+        return json.dumps(ARRAY | {"chunk_grid": grid, "shape": shape}).encode()
+
+    with pytest.raises(InvalidInputError, match="a chunk size of 0 never covers"):
+        array_data(document([4, 6]), "/a")
+    found = array_data(document([0, 6]), "/a")
+    assert [each.num_chunks for each in found.shape] == [0, 2]
+
+
+@pytest.mark.parametrize("version", [2, 4, "3", 3.0, True, None])
+@pytest.mark.parametrize("kind", ["group", "array"])
+def test_a_document_of_another_zarr_format_is_refused(version, kind):
+    document = ARRAY | {"node_type": kind, "zarr_format": version}
+    with pytest.raises(InvalidInputError, match=r"zarr_format is .*, not 3"):
+        array_data(json.dumps(document).encode(), "/a")

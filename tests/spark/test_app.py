@@ -189,3 +189,10 @@ def test_a_driver_killed_before_the_flush_is_run_again(repo, tmp_path):
     done = submit(given)
     assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(values(repo, repo.find_write("day 1")), expected((17, 23)))
+
+
+def test_metadata_that_the_flush_would_refuse_cost_no_job(repo):
+    metadata = {"metadata": '{"icefloe.write_key": "x"}'}
+    # Were the job imported first, this would be another error.
+    with pytest.raises(InvalidInputError, match=r"icefloe\.write_key"):
+        app.main(arguments(repo, job="nowhere:job", **metadata))

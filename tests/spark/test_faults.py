@@ -9,11 +9,13 @@ import zarr
 from pyspark import TaskContext
 
 import servers
-from icefloe import ConflictError, PackingConfig, Repository, RepositoryConfig
+from icefloe import ConflictError, InvalidInputError, PackingConfig, Repository, RepositoryConfig
 from icefloe import spark as ice
 from icefloe.assets import Assets
 from icefloe.maintenance.gc import garbage_collect
 from icefloe.maintenance.verify import verify
+from icefloe.spark.maintain.repacking import repack
+from icefloe.spark.maintain.resplitting import rewrite_manifests
 from icefloe.spark.slicing import write_sliced
 from icefloe.spark.source import Source
 from icefloe.splitting import with_rule
@@ -191,3 +193,28 @@ def test_secrets_given_as_options_stay_on_the_driver(spark, s3_server):
     create(session)
     source = Source.of(session.context, session.snapshot_id)
     assert servers.SECRET.encode() not in source.pickled
+
+
+@pytest.mark.parametrize("key", ["icefloe.write_key", "icefloe.staged_on"])
+def test_metadata_that_the_commit_would_refuse_cost_no_job(spark, repo, key):
+    session = repo.writable_session("main")
+    create(session)
+    base = session.commit("empty")
+    calls = spark.sparkContext.accumulator(0)
+
+    def compute(block):
+        calls.add(1)
+        return place(block)
+
+    for job in (
+        lambda: write_sliced(
+            spark, repo, "main", "a", compute, message="x", write_key="k", metadata={key: "x"}
+        ),
+        lambda: repack(spark, repo, "main", metadata={key: "x"}),
+        lambda: rewrite_manifests(spark, repo, "x", branch="main", metadata={key: "x"}),
+    ):
+        with pytest.raises(InvalidInputError, match=key):
+            job()
+    assert calls.value == 0
+    assert repo.list_branches() == {"main"}
+    assert repo.lookup_branch("main") == base

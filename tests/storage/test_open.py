@@ -184,3 +184,14 @@ def test_the_local_root_may_be_a_link(tmp_path):
     Path(tmp_path / "link").symlink_to(tmp_path / "real")
     open_storage(tmp_path / "link").put("a/b", b"x")
     assert open_storage(tmp_path / "real").get("a/b").data == b"x"
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "memory://"])
+def test_local_and_memory_places_refuse_options_that_they_would_ignore(tmp_path, scheme):
+    place = f"{scheme}{tmp_path}/repository"
+    with pytest.raises(InvalidInputError, match="there is no option 'endpont_url'") as refused:
+        open_storage(place, {"endpont_url": "http://secret", "deadline": 5})
+    assert refused.value.kind == "unknown-storage-option"
+    assert "secret" not in str(refused.value)
+    open_storage(place, {"deadline": 5}).put("a", b"x")
+    assert open_storage(place, {}).get("a").data == b"x"

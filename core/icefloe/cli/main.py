@@ -77,3 +77,7 @@ def _print(lines: Sequence[str], file: TextIO) -> None:
 def run() -> None:
     """The console script."""
     sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

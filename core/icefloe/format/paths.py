@@ -11,9 +11,10 @@ def validate(path: str) -> str:
     """Return `path` if the spec allows it as a node path.
 
     Raises:
-        InvalidInputError: it is relative, ends in `/`, has an empty, `.` or `..` segment, a NUL,
-            or is not Unicode text.
+        InvalidInputError: it is no str, is relative, ends in `/`, has an empty, `.` or `..`
+            segment, a NUL, or is not Unicode text.
     """
+    check_text(path)
     if not path.startswith(ROOT):
         raise _invalid(path, "it does not start with '/'")
     if path == ROOT:
@@ -23,6 +24,16 @@ def validate(path: str) -> str:
     for segment in path[1:].split("/"):
         _check_segment(segment, path)
     return path
+
+
+def check_text(path: str) -> None:
+    """Raises InvalidInputError if no node could be asked for by this path."""
+    if not isinstance(path, str):
+        raise _invalid(path, "pass a str")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise _invalid(path, "it is not valid Unicode text") from None
 
 
 def sort_key(path: str) -> bytes:
@@ -87,11 +98,7 @@ def _check_segment(segment: str, path: str) -> None:
         raise _invalid(path, f"it has the segment {segment!r}")
     if "\0" in segment:
         raise _invalid(path, "it has a NUL")
-    try:
-        segment.encode()
-    except UnicodeEncodeError:
-        raise _invalid(path, "it is not valid Unicode text") from None
 
 
-def _invalid(path: str, reason: str) -> InvalidInputError:
+def _invalid(path: object, reason: str) -> InvalidInputError:
     return InvalidInputError(f"{path!r} is not a node path: {reason}", kind="invalid-path")

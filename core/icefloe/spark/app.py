@@ -25,6 +25,7 @@ if __name__ == "__main__":
 
 from pyspark.sql import SparkSession
 
+from icefloe.descriptions import check_message, check_metadata
 from icefloe.errors import InvalidInputError, SessionStateError
 from icefloe.repository import Repository
 from icefloe.spark.driver_failures import TellingParser, failures_told, log_to_output
@@ -71,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(repo: Repository, arguments: argparse.Namespace) -> None:
+    # What the flush would refuse must not cost the job.
+    check_message(arguments.message)
+    check_metadata(arguments.metadata)
     job = import_function(arguments.job)
     _check_parameters(job, arguments)
     branch = None if arguments.base else arguments.branch

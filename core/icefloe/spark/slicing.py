@@ -6,6 +6,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from icefloe.descriptions import check_message, check_metadata
 from icefloe.errors import AlreadyExistsError, ConflictError, InvalidInputError
 from icefloe.spark.chunk_grid import volume
 from icefloe.spark.context import spark_context
@@ -65,6 +66,8 @@ def write_sliced(
             which the message names.
     """
     spark_context(spark)
+    check_message(message)
+    check_metadata(metadata)
     if not (allow_empty or plan(repo.writable_session(branch), paths, region).chunks):
         raise InvalidInputError(
             f"there is nothing to write to {paths}: the region has no chunks. Say allow_empty=True "

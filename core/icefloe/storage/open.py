@@ -79,6 +79,12 @@ def open_storage(
     shown, backend = _find(place)
     options, retries = with_deadline(storage_options, retries)
     refuse_in_options(options)
+    if options and backend in (local.BACKEND, memory.BACKEND):
+        raise InvalidInputError(
+            f"storage_options of {shown}: there is no option "
+            f"{', '.join(map(ascii, options))}: this place takes deadline alone",
+            kind="unknown-storage-option",
+        )
     if not isinstance(concurrency, int) or concurrency < 1:
         raise InvalidInputError(f"concurrency must be an int and at least 1, not {concurrency!r}")
     settings = Settings(

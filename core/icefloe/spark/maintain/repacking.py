@@ -16,6 +16,7 @@ import numpy as np
 from icefloe import rewriting
 from icefloe.adoption import joined_manifests
 from icefloe.config import effective
+from icefloe.descriptions import check_message, check_metadata
 from icefloe.format.ids import ManifestId, SnapshotId
 from icefloe.format.nodes import ManifestRefs
 from icefloe.format.snapshot import ManifestFiles
@@ -78,6 +79,8 @@ def repack(
     Raises:
         NotFoundError: there is no such branch, or no array at one of the paths.
     """
+    check_message(message)
+    said = check_metadata(metadata)
     if write_key is not None and (found := repo.find_write(write_key, branch)):
         return RepackSummary(found, 0, 0, 0, 0)
     session = repo.readonly_session(branch)
@@ -93,7 +96,7 @@ def repack(
             repo,
             branch,
             message,
-            dict(metadata or {}),
+            said,
             rewriter=repacker,
             writer=repacker.writer,
             write_key=write_key,

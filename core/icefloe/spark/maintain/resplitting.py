@@ -12,6 +12,7 @@ from icefloe import rewriting
 from icefloe.adoption import joined_manifests, manifest_cells
 from icefloe.changes import grid
 from icefloe.chunk_edits import EditColumns, rows_in
+from icefloe.descriptions import check_metadata
 from icefloe.format.chunk_refs import ChunkRefs
 from icefloe.format.ids import ManifestId
 from icefloe.format.nodes import ManifestRefs
@@ -75,7 +76,7 @@ def rewrite_manifests(
         repo,
         branch,
         message,
-        {**(metadata or {}), **rewriting.split_metadata(context.config)},
+        {**check_metadata(metadata), **rewriting.split_metadata(context.config)},
         rewriter=_Resplitter(spark_context(spark), context, writer),
         writer=writer,
         amend=commit_method == "amend",
