@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from icefloe import diffs, history
 from icefloe.clock import next_time
-from icefloe.descriptions import STAGED_ON, WRITE_KEY
+from icefloe.descriptions import PUBLISHED_FROM, STAGED_ON, WRITE_KEY
 from icefloe.diffs import Diff
 from icefloe.errors import ConflictError
 from icefloe.format.ids import SnapshotId
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from icefloe.staging import Staged
     from icefloe.working_tree import Context
 
-PUBLISHED_FROM = "icefloe.published_from"
-"""Metadata of a commit: the staged snapshot that it publishes on a branch that had moved."""
 _ATTEMPTS = 1_000
 
 type Check = Callable[[Session, Session, Diff], None]
