@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_icechunk import guards
-from airflow_icechunk.arguments import check_choice, mapping, required, texts
+from airflow_icechunk.arguments import (
+    WrongArgumentError,
+    check_choice,
+    check_flag,
+    flag,
+    given,
+    mapping,
+    required,
+    some_texts,
+)
 from airflow_icechunk.links import leave_snapshot
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.staged import snapshot_id as checked
@@ -15,7 +25,7 @@ from airflow_icechunk.task_runs import TaskRun
 from icefloe import ConflictError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow.sdk import Context
 
@@ -151,7 +161,7 @@ class IcechunkPublishOperator(IcechunkOperator):
         ``icefloe.ConflictError``.
     :param allowed_arrays: patterns of the paths that may change, such as ``/t2m`` or ``/daily/*``;
         the groups that zarr makes above them need not be named. None allows all. (templated)
-    :param forbid_shrink: refuse to delete an array or to make one smaller.
+    :param forbid_shrink: refuse to delete an array or to make one smaller. (templated)
     :param required_metadata: keys, or keys with values, that the snapshot must carry. (templated)
     :param guard: ``guard(before, after, diff)`` or its import path: sessions on the branch as it is
         and as it would be, and the difference; it raises, or returns False, to refuse.
@@ -163,6 +173,7 @@ class IcechunkPublishOperator(IcechunkOperator):
         "snapshot_id",
         "branch",
         "allowed_arrays",
+        "forbid_shrink",
         "required_metadata",
     )
 
@@ -173,13 +184,14 @@ class IcechunkPublishOperator(IcechunkOperator):
         branch: str = "main",
         if_moved: Literal["merge", "fail"] = "merge",
         allowed_arrays: Sequence[str] | None = None,
-        forbid_shrink: bool = False,
+        forbid_shrink: bool | str = False,
         required_metadata: Mapping[str, Any] | Sequence[str] | None = None,
         guard: Guard | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_choice("if_moved", if_moved, ["merge", "fail"])
+        check_flag("forbid_shrink", forbid_shrink)
         self.snapshot_id = snapshot_id
         self.branch = branch
         self.if_moved = if_moved
@@ -187,16 +199,18 @@ class IcechunkPublishOperator(IcechunkOperator):
         self.forbid_shrink = forbid_shrink
         self.required_metadata = required_metadata
         self.guard = guard
+        self._given = given(allowed_arrays=allowed_arrays, required_metadata=required_metadata)
 
     def execute(self, context: Context) -> str:
         snapshot_id, branch = checked(self.snapshot_id), required("branch", self.branch)
+        judge = self._guards()
         is_new = not self.hook.is_published(snapshot_id, branch)
 
         def check(before: Session, after: Session, diff: Diff) -> None:
             metadata = self.repository.lookup_snapshot(snapshot_id).metadata
-            self._check_guards(
-                guards.Candidate(before=before, after=after, diff=diff, metadata=metadata)
-            )
+            candidate = guards.Candidate(before=before, after=after, diff=diff, metadata=metadata)
+            for one in judge:
+                one(candidate)
 
         tip = self.repository.publish(branch, snapshot_id, check=check, if_moved=self.if_moved)
         if is_new:
@@ -206,15 +220,25 @@ class IcechunkPublishOperator(IcechunkOperator):
             self.say("%s is published already; %s is at %s", snapshot_id, branch, tip)
         return self.report(context, tip, branch=branch)
 
-    def _check_guards(self, candidate: guards.Candidate) -> None:
-        if self.allowed_arrays is not None:
-            guards.check_changed(candidate, texts("allowed_arrays", self.allowed_arrays))
-        if self.forbid_shrink:
-            guards.check_no_shrink(candidate)
-        if self.required_metadata is not None:
-            required_metadata = self.required_metadata
-            if not isinstance(required_metadata, Mapping):
-                required_metadata = texts("required_metadata", required_metadata)
-            guards.check_metadata(candidate, required_metadata)
+    def _guards(self) -> list[Callable[[guards.Candidate], None]]:
+        """What judges a candidate; their arguments are judged here, before anything is done."""
+        found: list[Callable[[guards.Candidate], None]] = []
+        if "allowed_arrays" in self._given:
+            allowed = some_texts("allowed_arrays", self.allowed_arrays)
+            found.append(partial(guards.check_changed, allowed=allowed))
+        if flag("forbid_shrink", self.forbid_shrink):
+            found.append(guards.check_no_shrink)
+        if "required_metadata" in self._given:
+            wanted = self._wanted_metadata()
+            found.append(partial(guards.check_metadata, required=wanted))
         if self.guard is not None:
-            guards.check_guard(candidate, self.guard)
+            found.append(partial(guards.check_guard, guard=self.guard))
+        return found
+
+    def _wanted_metadata(self) -> Mapping[str, Any] | list[str]:
+        wanted = self.required_metadata
+        if not isinstance(wanted, Mapping):
+            return some_texts("required_metadata", wanted)
+        if not wanted:
+            raise WrongArgumentError("required_metadata is empty: look at its template")
+        return wanted
