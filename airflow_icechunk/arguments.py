@@ -81,6 +81,15 @@ def given(**values: Any) -> frozenset[str]:
     return frozenset(name for name, value in values.items() if value is not None)
 
 
+def check_either(name: str, value: Any, other: str, other_value: Any) -> None:
+    """Refuse two arguments of which one would win unseen.
+
+    :raises WrongArgumentError: both are given.
+    """
+    if value is not None and other_value is not None:
+        raise WrongArgumentError(f"{name} and {other} are both given: give one of them")
+
+
 def required(name: str, value: Any) -> str:
     """A text that a template made.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_icechunk.ages import as_time, check_age
+from airflow_icechunk.ages import as_time, check_age, span
 from airflow_icechunk.arguments import check_choice, check_flag, flag, given, number, some_texts
 from airflow_icechunk.maintenance_jobs import (
     LEVELS,
@@ -306,7 +306,8 @@ class IcechunkTrimOpsLogOperator(IcechunkOperator):
         self.is_dry_run = dry_run
 
     def execute(self, context: Context) -> dict[str, Any]:
-        keep = self.keep if isinstance(self.keep, timedelta) else number("keep", self.keep)
+        age = self.keep if isinstance(self.keep, timedelta) else span(self.keep)
+        keep = number("keep", self.keep) if age is None else age
         is_dry_run = flag("dry_run", self.is_dry_run)
         result = self.repository.trim_ops_log(keep=keep, dry_run=is_dry_run)
         if result.failures:

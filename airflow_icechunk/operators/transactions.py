@@ -11,6 +11,7 @@ from airflow_icechunk.arguments import (
     WrongArgumentError,
     check_choice,
     check_flag,
+    check_function,
     flag,
     given,
     mapping,
@@ -110,6 +111,8 @@ class IcechunkCommitOperator(IcechunkOperator):
         self._check_complete(context, staged)
         run = TaskRun.of(context)
         key = run.merge_key(*sorted(staged))
+        if self.repository.find_write(key, self.branch) is None:
+            self._check_staged(staged)
         try:
             snapshot_id = self.repository.merge_snapshots(
                 self.branch,
@@ -130,6 +133,25 @@ class IcechunkCommitOperator(IcechunkOperator):
             "merged %d staged snapshots (%s) into %s, %s", len(staged), shown, snapshot_id, place
         )
         return self.report(context, snapshot_id, branch=self.branch, write_key=key)
+
+    def _check_staged(self, ids: Sequence[str]) -> None:
+        """Refuse what its writer has committed: it is visible, whatever is made of it here."""
+        repository = self.repository
+        if self.branch is not None:
+            branches = [self.branch]
+        else:
+            # Only writers of this run are known to be meant for the branch they committed to.
+            branches = [*repository.list_branches()] if self.writer_task_ids else []
+        since = min(repository.lookup_snapshot(item).written_at for item in ids)
+        for branch in branches:
+            for snapshot in repository.ancestry(branch=branch):
+                if snapshot.written_at < since:
+                    break
+                if snapshot.id in ids:
+                    raise WrongArgumentError(
+                        f"{snapshot.id} is on the branch {branch} already: its writer has "
+                        "committed. Give the writers stage=True"
+                    )
 
     def _check_complete(self, context: Context, staged: Sequence[str]) -> None:
         if not self.writer_task_ids:
@@ -192,6 +214,8 @@ class IcechunkPublishOperator(IcechunkOperator):
         super().__init__(**kwargs)
         check_choice("if_moved", if_moved, ["merge", "fail"])
         check_flag("forbid_shrink", forbid_shrink)
+        if guard is not None and not callable(guard):
+            check_function("guard", _with_colon(guard))
         self.snapshot_id = snapshot_id
         self.branch = branch
         self.if_moved = if_moved
@@ -242,3 +266,10 @@ class IcechunkPublishOperator(IcechunkOperator):
         if not wanted:
             raise WrongArgumentError("required_metadata is empty: look at its template")
         return wanted
+
+
+def _with_colon(path: Any) -> Any:
+    """An import path as ``module:function``; a guard may also be written with dots alone."""
+    if not isinstance(path, str) or ":" in path:
+        return path
+    return ":".join(path.rsplit(".", 1))
