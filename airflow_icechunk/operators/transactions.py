@@ -142,12 +142,14 @@ class IcechunkCommitOperator(IcechunkOperator):
         else:
             # Only writers of this run are known to be meant for the branch they committed to.
             branches = [*repository.list_branches()] if self.writer_task_ids else []
-        since = min(repository.lookup_snapshot(item).written_at for item in ids)
+        staged, seen = {*ids}, set[str]()
         for branch in branches:
             for snapshot in repository.ancestry(branch=branch):
-                if snapshot.written_at < since:
+                # Branches share most of their history.
+                if snapshot.id in seen:
                     break
-                if snapshot.id in ids:
+                seen.add(snapshot.id)
+                if snapshot.id in staged:
                     raise WrongArgumentError(
                         f"{snapshot.id} is on the branch {branch} already: its writer has "
                         "committed. Give the writers stage=True"
