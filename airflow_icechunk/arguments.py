@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class WrongArgumentError(AirflowFailException, ValueError):
@@ -45,6 +49,47 @@ def check_function(name: str, value: Any) -> None:
         raise WrongArgumentError(f"{name} is {value!r}, and must be 'module:function'")
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither yes nor no.
+
+    :raises WrongArgumentError: it is neither; what is not known yet is let through.
+    """
+    if is_known(value):
+        flag(name, value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Yes or no, which templates make a text: any text would count as yes.
+
+    :raises WrongArgumentError: it is neither.
+    """
+    if isinstance(value, bool):
+        return value
+    found = _FLAGS.get(value.strip().lower()) if isinstance(value, str) else None
+    if found is None:
+        raise WrongArgumentError(
+            f"{name} is {value!r}, and must be True or False: look at its template"
+        )
+    return found
+
+
+def given(**values: Any) -> frozenset[str]:
+    """Names of the arguments that are not None before templates are rendered.
+
+    Only these must not be None afterwards: what is made of nothing would else count as not given.
+    """
+    return frozenset(name for name, value in values.items() if value is not None)
+
+
+def check_either(name: str, value: Any, other: str, other_value: Any) -> None:
+    """Refuse two arguments of which one would win unseen.
+
+    :raises WrongArgumentError: both are given.
+    """
+    if value is not None and other_value is not None:
+        raise WrongArgumentError(f"{name} and {other} are both given: give one of them")
+
+
 def required(name: str, value: Any) -> str:
     """A text that a template made.
 
@@ -74,10 +119,39 @@ def mapping(name: str, value: Any) -> dict[str, Any]:
 def texts(name: str, value: Any) -> list[str]:
     """Several texts; one alone stands for a list of it, and not for its letters.
 
-    :raises WrongArgumentError: one is empty or none.
+    :raises WrongArgumentError: one is empty or none, or one text was made of a list.
     """
-    found = [value] if isinstance(value, str) or value is None else [*value]
+    if isinstance(value, str):
+        check_no_list(name, value)
+    found = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
     return [required(name, item) for item in found]
+
+
+def some_texts(name: str, value: Any) -> list[str]:
+    """Several texts, and at least one.
+
+    :raises WrongArgumentError: there is none: what it was made of is missing.
+    """
+    found = texts(name, value)
+    if not found:
+        raise WrongArgumentError(f"{name} is empty: look at its template, or leave it out")
+    return found
+
+
+def check_no_list(name: str, value: str) -> None:
+    """Refuse a text that a template made of a list.
+
+    :raises WrongArgumentError: it is one.
+    """
+    try:
+        found = ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return
+    if isinstance(found, list | tuple | set | dict):
+        raise WrongArgumentError(
+            f"{name} is the text of a list, and not a list: give the output of the task (.output), "
+            "or set render_template_as_native_obj=True on the Dag"
+        )
 
 
 def number(name: str, value: Any) -> int:

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from airflow.sdk import Asset, AssetWatcher
 
+from airflow_icechunk.arguments import WrongArgumentError
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import dataset
 
@@ -48,11 +49,33 @@ def icechunk_asset(
     :param path: of an array or group; the root means all of it.
     :param name: of the asset; its URI if there is none.
     :param extra: kept with the asset.
-    :param trigger: watches the branch, so that commits from outside Airflow make events too.
+    :param trigger: watches the branch, so that commits from outside Airflow make events too; of the
+        same connection, branch and path.
+    :raises ValueError: the trigger watches something else, or ends with its first event.
     """
+    if trigger is not None:
+        _check_watch(trigger, icechunk_conn_id, branch, path)
     uri = icechunk_uri(icechunk_conn_id=icechunk_conn_id, branch=branch, path=path)
     watchers = [] if trigger is None else [AssetWatcher(name=name or uri, trigger=trigger)]
     return Asset(name=name or uri, uri=uri, extra=dict(extra or {}), watchers=watchers)
+
+
+def _check_watch(
+    trigger: IcechunkBranchTrigger, icechunk_conn_id: str, branch: str, path: str
+) -> None:
+    if trigger.once:
+        raise WrongArgumentError("once=True is for deferred sensors: a watcher would end with it")
+    watched = {
+        "icechunk_conn_id": (icechunk_conn_id, trigger.icechunk_conn_id),
+        "branch": (branch, trigger.branch),
+        "path": (f"/{path.strip('/')}", f"/{(trigger.path or '').strip('/')}"),
+    }
+    for name, (of_asset, of_trigger) in watched.items():
+        if of_asset != of_trigger:
+            raise WrongArgumentError(
+                f"{name} of the asset is {of_asset!r}, and of its trigger {of_trigger!r}: give "
+                "both the same, or the events are of something else"
+            )
 
 
 def create_asset(

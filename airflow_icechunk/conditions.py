@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_icechunk.arguments import WrongArgumentError
 from airflow_icechunk.guards import shape
 from airflow_icechunk.snapshots import payload, touches
 from icefloe import NotFoundError
@@ -88,6 +89,8 @@ class SnapshotArrived:
     contains: str | None = None
     metadata: Mapping[str, Any] | None = None
     path: str | None = None
+    is_strict: bool = False
+    """Refuse an ``after`` that is not in the history."""
 
     def check(self, repository: Repository) -> dict[str, Any] | None:
         """The payload of the newest that fits."""
@@ -102,6 +105,7 @@ class SnapshotArrived:
 
         :param tip: where the branch is; None looks.
         :raises icefloe.NotFoundError: there is no such branch.
+        :raises WrongArgumentError: ``after`` has to be in the history, and is not.
         """
         tip = tip or repository.lookup_branch(self.branch)
         found = []
@@ -110,6 +114,12 @@ class SnapshotArrived:
                 break
             if self._fits(repository, snapshot):
                 found.append(snapshot)
+        else:
+            if self.is_strict:
+                raise WrongArgumentError(
+                    f"after is {self.after}, which is not in the history of {self.branch}: it is "
+                    "of another branch, was expired, or the branch was reset"
+                )
         return found[::-1]
 
     def _fits(self, repository: Repository, snapshot: SnapshotInfo) -> bool:

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_icechunk.ages import as_time
-from airflow_icechunk.arguments import check_choice, mapping, required, texts
+from airflow_icechunk.ages import as_time, check_age
+from airflow_icechunk.arguments import (
+    WrongArgumentError,
+    check_choice,
+    check_flag,
+    flag,
+    mapping,
+    required,
+    some_texts,
+)
 from airflow_icechunk.garbage import may_have_garbage
 from airflow_icechunk.telling import counted
 
@@ -205,7 +213,7 @@ class Repacking:
     def parameters(self, stamp: Stamp) -> dict[str, Any]:
         return {
             "branch": required("branch", self.branch),
-            "arrays": None if self.arrays is None else texts("arrays", self.arrays),
+            "arrays": None if self.arrays is None else some_texts("arrays", self.arrays),
             "message": required("message", self.message),
             "metadata": {**mapping("metadata", self.metadata), **stamp},
         }
@@ -225,11 +233,43 @@ JOBS: dict[str, type[MaintenanceJob]] = {
 }
 
 
-def make_job(name: str, options: Mapping[str, Any]) -> MaintenanceJob:
-    """The job of a name, with these options.
+def make_job(name: str, options: Mapping[str, Any], filled: Collection[str] = ()) -> MaintenanceJob:
+    """The job of a name, with these options, in which nothing is a template any more.
 
-    :raises ValueError: there is no such job, or it has no such option.
+    :param name: of the job.
+    :param options: its fields.
+    :param filled: options that must not be None.
+    :raises ValueError: there is no such job, it has no such option, or a value is wrong.
     """
+    kind, flags = _kind(name, options)
+    for option in filled:
+        if options.get(option) is None:
+            raise WrongArgumentError(f"{option} is None: look at its template")
+    found = {
+        option: flag(option, value) if option in flags else value
+        for option, value in options.items()
+    }
+    job: MaintenanceJob = kind(**found)
+    return job
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Judge what is known of options when the Dag is parsed.
+
+    :raises ValueError: as for `make_job`; what is not known yet is let through.
+    """
+    _, flags = _kind(name, options)
+    for option in flags & options.keys():
+        check_flag(option, options[option])
+    if "grace" in options:
+        check_age("grace", options["grace"])
+    for option, choices in (("level", LEVELS), ("fail_on", ["error", "warning"])):
+        if option in options:
+            check_choice(option, options[option], choices)
+
+
+def _kind(name: str, options: Mapping[str, Any]) -> tuple[Any, set[str]]:
+    """The class of a job, and which of its options are yes or no."""
     if name not in JOBS:
         raise ValueError(f"there is no maintenance {name!r}; there is {', '.join(JOBS)}")
     kind: Any = JOBS[name]
@@ -238,5 +278,4 @@ def make_job(name: str, options: Mapping[str, Any]) -> MaintenanceJob:
         raise ValueError(
             f"{name} has no option {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}"
         )
-    job: MaintenanceJob = kind(**options)
-    return job
+    return kind, {field.name for field in fields(kind) if isinstance(field.default, bool)}

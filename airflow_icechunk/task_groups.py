@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import TaskGroup
 
-from airflow_icechunk.arguments import check_choice
+from airflow_icechunk.arguments import WrongArgumentError, check_choice, flag, is_known
+from airflow_icechunk.decorators.icechunk import IcechunkDecoratedOperator
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.operators.tags import IF_EXISTS, IcechunkCreateTagOperator
 from airflow_icechunk.operators.transactions import (
@@ -63,7 +64,8 @@ def icechunk_transaction(
     again what an earlier merge of the run has published.
 
     :param write: gets the snapshot to stand on; makes the tasks that write, and returns the task
-        whose output is the staged snapshot, or, mapped, the staged snapshots.
+        whose output is the staged snapshot, or, mapped, the staged snapshots; or a list of such
+        tasks.
     :param group_id: of the task group.
     :param branch: where it all ends. (templated)
     :param prepare: gets the tip of the branch; makes a task that stages what the writers need, such
@@ -87,13 +89,14 @@ def icechunk_transaction(
         base = begin.output
         if prepare is not None:
             prepared = prepare(base)
+            (base,) = _outputs("prepare", prepared)
             prepared.as_setup()
-            base = _output(prepared)
-        written = _output(write(base))
+        made = write(base)
+        written = _outputs("write", made)
         merge = IcechunkCommitOperator(
             task_id="merge" if separate else "commit",
             # A merge brings along what the staged snapshots stand on.
-            snapshot_ids=written,
+            snapshot_ids=written if isinstance(made, list | tuple) else written[0],
             branch=None if separate else branch,
             message=message,
             metadata=metadata,
@@ -118,17 +121,53 @@ def icechunk_transaction(
                 task_id="tag",
                 tag=tag,
                 snapshot_id=last.output,
-                branch=branch,
                 if_exists=if_exists,
                 **shared,
             )
     return Transaction(group, base, merge.output, last.output)
 
 
-def _output(task: Any) -> Any:
-    """The output of an operator; what is an output already stays as it is."""
-    return getattr(task, "output", task)
+def _outputs(step: str, made: Any) -> list[Any]:
+    """The outputs of what a step returned: a task or its output, or for writers a list of these.
+
+    :raises WrongArgumentError: it returned something else, or a task that commits by itself.
+    """
+    tasks = [*made] if step == "write" and isinstance(made, list | tuple) else [made]
+    outputs = [getattr(task, "output", task) for task in tasks]
+    if not outputs or not all(hasattr(output, "iter_references") for output in outputs):
+        raise WrongArgumentError(
+            f"{step} returned {made!r}, and must return the task whose output is the staged "
+            "snapshot: is there a return?"
+        )
+    for output in outputs:
+        for operator, _ in output.iter_references():
+            _check_stages(step, operator)
+    return outputs
 
 
-def _task_ids(output: Any) -> list[str]:
-    return sorted({operator.task_id for operator, _ in output.iter_references()})
+def _check_stages(step: str, operator: Any) -> None:
+    """Refuse a task that is known to commit; of other tasks only the merge can tell."""
+    # Of a mapped task there are the arguments alone.
+    arguments = getattr(operator, "partial_kwargs", None)
+    kind = type(operator) if arguments is None else operator.operator_class
+
+    def argument(name: str, default: Any) -> Any:
+        return getattr(operator, name) if arguments is None else arguments.get(name, default)
+
+    commits = False
+    if issubclass(kind, IcechunkDecoratedOperator):
+        stage = argument("stage", False)
+        commits = is_known(stage) and not flag("stage", stage)
+    elif issubclass(kind, IcechunkCommitOperator):
+        commits = argument("branch", "main") is not None
+    if commits:
+        how = "branch=None" if issubclass(kind, IcechunkCommitOperator) else "stage=True"
+        raise WrongArgumentError(
+            f"{operator.task_id}, which {step} returned, commits to the branch by itself, and a "
+            f"transaction makes all visible at once: give that task {how}"
+        )
+
+
+def _task_ids(outputs: Sequence[Any]) -> list[str]:
+    found = (output.iter_references() for output in outputs)
+    return sorted({operator.task_id for references in found for operator, _ in references})

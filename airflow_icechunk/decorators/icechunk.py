@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
 from airflow.providers.standard.operators.python import PythonOperator
 
-from airflow_icechunk.arguments import mapping, required
+from airflow_icechunk.arguments import (
+    WrongArgumentError,
+    check_flag,
+    flag,
+    given,
+    is_known,
+    mapping,
+    required,
+)
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.lineage import operator_lineage
 from airflow_icechunk.links import LINKS
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
-from airflow_icechunk.staged import snapshot_id
+from airflow_icechunk.staged import named_id
 from airflow_icechunk.task_runs import TaskRun
 from airflow_icechunk.telling import told
 from icefloe import ConflictDetector
@@ -41,10 +49,12 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         *DecoratedOperator.template_fields,
         "icechunk_conn_id",
         "branch",
+        "stage",
         "base",
         "key",
         "message",
         "metadata",
+        "rebase",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **DecoratedOperator.template_fields_renderers,
@@ -61,17 +71,19 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         op_kwargs: Mapping[str, Any] | None = None,
         icechunk_conn_id: str = IcechunkHook.default_conn_name,
         branch: str = "main",
-        stage: bool = False,
+        stage: bool | str = False,
         base: str | None = None,
         key: str | None = None,
         message: str = "{{ task.task_id }} of {{ dag.dag_id }}, {{ run_id }}",
         metadata: Mapping[str, Any] | None = None,
-        rebase: bool = True,
+        rebase: bool | str = True,
         authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if base is not None and not stage:
-            raise ValueError("base goes with stage=True: a commit starts from the branch")
+        check_flag("stage", stage)
+        check_flag("rebase", rebase)
+        if base is not None and is_known(stage):
+            _check_base(flag("stage", stage))
         if inspect.iscoroutinefunction(python_callable):
             raise TypeError("@task.icechunk takes no async function: the store waits by itself")
         # Nobody passes the store when the Dag is written, so it must look optional.
@@ -96,6 +108,7 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         self.metadata = metadata
         self.rebase = rebase
         self.authorize_virtual_chunk_access = authorize_virtual_chunk_access
+        self._given = given(base=base, key=key)
         self._session: Session | None = None
         self._report: SnapshotReport | None = None
 
@@ -108,8 +121,12 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
 
     def execute(self, context: Context) -> str:
         run = TaskRun.of(context)
-        write_key = run.write_key(self.key)
-        branch = None if self.stage else self.branch
+        is_staged = flag("stage", self.stage)
+        if "base" in self._given:
+            _check_base(is_staged)
+        flag("rebase", self.rebase)
+        write_key = run.write_key(required("key", self.key) if "key" in self._given else None)
+        branch = None if is_staged else required("branch", self.branch)
         found = self.hook.repository.find_write(write_key, branch)
         if found is None:
             found = self._write(context, run, write_key)
@@ -142,7 +159,7 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
             )
         metadata = {**mapping("metadata", self.metadata), **(said or {}), **run.stamp()}
         message = required("message", self.message)
-        if self.stage:
+        if flag("stage", self.stage):
             staged = session.flush(message, metadata=metadata, write_key=write_key)
             self._say("staged %s, on no branch", staged)
             return staged
@@ -153,7 +170,7 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
         committed = session.commit(
             message,
             metadata,
-            rebase_with=ConflictDetector() if self.rebase else None,
+            rebase_with=ConflictDetector() if flag("rebase", self.rebase) else None,
             write_key=write_key,
         )
         self._say("committed %s to %s", committed, self.branch)
@@ -164,9 +181,14 @@ class IcechunkDecoratedOperator(DecoratedOperator, PythonOperator):
 
     def _begin(self) -> Session:
         repository = self.hook.repository
-        if self.base is None:
+        if "base" not in self._given:
             return repository.writable_session(required("branch", self.branch))
-        return repository.writable_session(snapshot_id=snapshot_id(self.base))
+        return repository.writable_session(snapshot_id=named_id("base", self.base))
+
+
+def _check_base(is_staged: bool) -> None:
+    if not is_staged:
+        raise WrongArgumentError("base goes with stage=True: a commit starts from the branch")
 
 
 def icechunk_task(
@@ -182,14 +204,14 @@ def icechunk_task(
     :param python_callable: the function.
     :param icechunk_conn_id: the connection. (templated)
     :param branch: where to commit. (templated)
-    :param stage: write a staged snapshot, on no branch, for ``IcechunkCommitOperator``.
+    :param stage: write a staged snapshot, on no branch, for ``IcechunkCommitOperator``. (templated)
     :param base: the snapshot that a staged write starts from; the tip of the branch if there is
         none. (templated)
     :param key: what tells this write from others of the task, such as a region. (templated)
     :param message: of the commit. (templated)
     :param metadata: any JSON, kept with the commit. (templated)
     :param rebase: where others committed meanwhile, carry the changes over if they touch nothing
-        that the others did; False fails then.
+        that the others did; False fails then. (templated)
     :param authorize_virtual_chunk_access: see ``IcechunkHook``.
     :param kwargs: what every operator takes.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_icechunk.arguments import required
+from airflow_icechunk.arguments import check_either, required
 from airflow_icechunk.compat import remembered
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.staged import snapshot_id
@@ -25,7 +25,8 @@ class IcechunkCreateBranchOperator(IcechunkOperator):
 
     :param branch: the name. (templated)
     :param snapshot_id: where it starts; the tip of ``from_branch`` if there is none. (templated)
-    :param from_branch: see ``snapshot_id``. (templated)
+    :param from_branch: see ``snapshot_id``; give one of the two. None stands for
+        ``main``. (templated)
     :param icechunk_conn_id: the connection. (templated)
     """
 
@@ -41,13 +42,14 @@ class IcechunkCreateBranchOperator(IcechunkOperator):
         *,
         branch: str,
         snapshot_id: str | None = None,
-        from_branch: str = "main",
+        from_branch: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_either("snapshot_id", snapshot_id, "from_branch", from_branch)
         self.branch = branch
         self.snapshot_id = snapshot_id
-        self.from_branch = from_branch
+        self.from_branch = "main" if from_branch is None else from_branch
         self._from_snapshot = snapshot_id is not None
 
     def execute(self, context: Context) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_icechunk.ages import as_time, check_age
-from airflow_icechunk.arguments import check_choice, number, texts
+from airflow_icechunk.ages import as_time, check_age, span
+from airflow_icechunk.arguments import check_choice, check_flag, flag, given, number, some_texts
 from airflow_icechunk.maintenance_jobs import (
     LEVELS,
     GarbageCollection,
@@ -48,8 +48,10 @@ class IcechunkExpireSnapshotsOperator(IcechunkOperator):
     :param keep_last: how many snapshots every branch keeps whatever their age. (templated)
     :param branches: expire these alone; None means all. (templated)
     :param delete_expired_branches: delete branches whose tip is older; never ``main``.
+        (templated)
     :param delete_expired_tags: delete tags whose snapshot is older; their names stay taken.
-    :param dry_run: count, but change nothing.
+        (templated)
+    :param dry_run: count, but change nothing. (templated)
     :param icechunk_conn_id: the connection. (templated)
     """
 
@@ -58,6 +60,9 @@ class IcechunkExpireSnapshotsOperator(IcechunkOperator):
         "older_than",
         "keep_last",
         "branches",
+        "delete_expired_branches",
+        "delete_expired_tags",
+        "is_dry_run",
     )
 
     def __init__(
@@ -66,37 +71,48 @@ class IcechunkExpireSnapshotsOperator(IcechunkOperator):
         older_than: Age,
         keep_last: int | str | None = None,
         branches: Collection[str] | None = None,
-        delete_expired_branches: bool = False,
-        delete_expired_tags: bool = False,
-        dry_run: bool = False,
+        delete_expired_branches: bool | str = False,
+        delete_expired_tags: bool | str = False,
+        dry_run: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_age("older_than", older_than)
+        check_flag("delete_expired_branches", delete_expired_branches)
+        check_flag("delete_expired_tags", delete_expired_tags)
+        check_flag("dry_run", dry_run)
         self.older_than = older_than
         self.keep_last = keep_last
         self.branches = branches
         self.delete_expired_branches = delete_expired_branches
         self.delete_expired_tags = delete_expired_tags
         self.is_dry_run = dry_run
+        self._given = given(keep_last=keep_last, branches=branches)
 
     def execute(self, context: Context) -> dict[str, Any]:
         arguments: dict[str, Any] = {
             "older_than": as_time("older_than", self.older_than),
-            "keep_last": None if self.keep_last is None else number("keep_last", self.keep_last),
-            "branches": None if self.branches is None else texts("branches", self.branches),
-            "delete_expired_branches": self.delete_expired_branches,
-            "delete_expired_tags": self.delete_expired_tags,
+            "keep_last": None,
+            "branches": None,
+            "delete_expired_branches": flag(
+                "delete_expired_branches", self.delete_expired_branches
+            ),
+            "delete_expired_tags": flag("delete_expired_tags", self.delete_expired_tags),
         }
+        if "keep_last" in self._given:
+            arguments["keep_last"] = number("keep_last", self.keep_last)
+        if "branches" in self._given:
+            arguments["branches"] = some_texts("branches", self.branches)
+        is_dry_run = flag("dry_run", self.is_dry_run)
         result = self.repository.expire_snapshots(**arguments, dry_run=True)
         found = result.released_snapshots or result.deleted_branches or result.deleted_tags
-        if found and not self.is_dry_run:
+        if found and not is_dry_run:
             result = self.repository.expire_snapshots(**arguments, dry_run=False)
         answer = {
             "released_snapshots": len(result.released_snapshots),
             "deleted_branches": [*result.deleted_branches],
             "deleted_tags": [*result.deleted_tags],
-            "dry_run": self.is_dry_run,
+            "dry_run": is_dry_run,
         }
         cutoff = arguments["older_than"].isoformat(timespec="seconds")
         self.say("expired what is older than %s: %s", cutoff, counted(answer))
@@ -113,24 +129,34 @@ class IcechunkGarbageCollectOperator(IcechunkOperator):
     :param grace: how old an object must be. (templated)
     :param skip_unchanged: do nothing where the log of operations shows no change that could leave
         garbage since the last collection. Uploads of writers that never committed wait, too.
-    :param force: accept a grace period of less than a day.
-    :param dry_run: count, but delete nothing.
+        (templated)
+    :param force: accept a grace period of less than a day. (templated)
+    :param dry_run: count, but delete nothing. (templated)
     :param icechunk_conn_id: the connection. (templated)
     """
 
-    template_fields: Sequence[str] = (*IcechunkOperator.template_fields, "grace")
+    template_fields: Sequence[str] = (
+        *IcechunkOperator.template_fields,
+        "grace",
+        "skip_unchanged",
+        "force",
+        "is_dry_run",
+    )
 
     def __init__(
         self,
         *,
         grace: timedelta | str = timedelta(days=7),
-        skip_unchanged: bool = True,
-        force: bool = False,
-        dry_run: bool = False,
+        skip_unchanged: bool | str = True,
+        force: bool | str = False,
+        dry_run: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_age("grace", grace)
+        check_flag("skip_unchanged", skip_unchanged)
+        check_flag("force", force)
+        check_flag("dry_run", dry_run)
         self.grace = grace
         self.skip_unchanged = skip_unchanged
         self.force = force
@@ -139,9 +165,9 @@ class IcechunkGarbageCollectOperator(IcechunkOperator):
     def execute(self, context: Context) -> Any:
         job = GarbageCollection(
             grace=self.grace,
-            skip_unchanged=self.skip_unchanged,
-            force=self.force,
-            dry_run=self.is_dry_run,
+            skip_unchanged=flag("skip_unchanged", self.skip_unchanged),
+            force=flag("force", self.force),
+            dry_run=flag("dry_run", self.is_dry_run),
         )
         return do_here(self, job, context)
 
@@ -246,10 +272,12 @@ class IcechunkRepackOperator(IcechunkOperator):
         self.arrays = arrays
         self.message = message
         self.metadata = metadata
+        self._given = given(arrays=arrays)
 
     def execute(self, context: Context) -> Any:
+        arrays = some_texts("arrays", self.arrays) if "arrays" in self._given else None
         job = Repacking(
-            branch=self.branch, arrays=self.arrays, message=self.message, metadata=self.metadata
+            branch=self.branch, arrays=arrays, message=self.message, metadata=self.metadata
         )
         return do_here(self, job, context)
 
@@ -259,29 +287,36 @@ class IcechunkTrimOpsLogOperator(IcechunkOperator):
 
     :param keep: how many of the latest operations to keep, or how old ones; never less than 1,000.
         (templated)
-    :param dry_run: count, but delete nothing.
+    :param dry_run: count, but delete nothing. (templated)
     :param icechunk_conn_id: the connection. (templated)
     """
 
-    template_fields: Sequence[str] = (*IcechunkOperator.template_fields, "keep")
+    template_fields: Sequence[str] = (*IcechunkOperator.template_fields, "keep", "is_dry_run")
 
     def __init__(
-        self, *, keep: int | timedelta | str = 1000, dry_run: bool = False, **kwargs: Any
+        self,
+        *,
+        keep: int | timedelta | str = 1000,
+        dry_run: bool | str = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_flag("dry_run", dry_run)
         self.keep = keep
         self.is_dry_run = dry_run
 
     def execute(self, context: Context) -> dict[str, Any]:
-        keep = self.keep if isinstance(self.keep, timedelta) else number("keep", self.keep)
-        result = self.repository.trim_ops_log(keep=keep, dry_run=self.is_dry_run)
+        age = self.keep if isinstance(self.keep, timedelta) else span(self.keep)
+        keep = number("keep", self.keep) if age is None else age
+        is_dry_run = flag("dry_run", self.is_dry_run)
+        result = self.repository.trim_ops_log(keep=keep, dry_run=is_dry_run)
         if result.failures:
             raise RuntimeError(f"{len(result.failures)} backups could not be deleted")
         answer = {
             "backups_deleted": result.backups_deleted,
             "bytes_deleted": result.bytes_deleted,
             "operations_kept": result.operations_kept,
-            "dry_run": self.is_dry_run,
+            "dry_run": is_dry_run,
         }
         self.say("trimmed the log of operations, keeping %s: %s", keep, counted(answer))
         return answer

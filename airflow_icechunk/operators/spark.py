@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_icechunk.arguments import check_function, mapping, required, texts
+from airflow_icechunk.arguments import (
+    check_flag,
+    check_function,
+    flag,
+    given,
+    mapping,
+    required,
+    texts,
+)
 from airflow_icechunk.failures import final_errors
 from airflow_icechunk.lineage import operator_lineage
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.spark_jobs import IcechunkSparkOperator
-from airflow_icechunk.staged import snapshot_id
+from airflow_icechunk.staged import named_id
 from airflow_icechunk.task_runs import TaskRun
 from airflow_icechunk.telling import told
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
 
@@ -50,6 +59,7 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
     :param icechunk_conn_id: the connection to the repository. (templated)
     :param conn_id: the connection to Spark. It must exist.
     :param allow_empty: a job that writes nothing stages an empty snapshot; otherwise it fails.
+        (templated)
     :param name: of the Spark application; Dag, task, map index and run without it. (templated)
     :param kwargs: what ``SparkSubmitOperator`` takes, but ``application_args``; ``application`` is
         the driver program, and only worth giving where the cluster has it elsewhere.
@@ -65,6 +75,7 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         "message",
         "metadata",
         "virtual_chunks",
+        "allow_empty",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"job_params": "json", "metadata": "json"}
 
@@ -79,11 +90,12 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         message: str = "{{ task.task_id }} of {{ dag.dag_id }}, {{ run_id }}",
         metadata: Mapping[str, Any] | None = None,
         virtual_chunks: Sequence[str] = (),
-        allow_empty: bool = False,
+        allow_empty: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_function("job", job)
+        check_flag("allow_empty", allow_empty)
         self.job = job
         self.job_params = job_params
         self.branch = branch
@@ -93,6 +105,7 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         self.metadata = metadata
         self.virtual_chunks = virtual_chunks
         self.allow_empty = allow_empty
+        self._given = given(base=base, key=key, job_params=job_params)
         self._report: SnapshotReport | None = None
 
     @classmethod
@@ -106,7 +119,7 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
     def execute(self, context: Context) -> str:  # type: ignore[override]
         check_function("job", self.job)
         run = TaskRun.of(context)
-        write_key = run.write_key(self.key)
+        write_key = run.write_key(required("key", self.key) if "key" in self._given else None)
         found = self.hook.repository.find_write(write_key)
         if found is None:
             found = self._submit(context, run, write_key)
@@ -142,14 +155,16 @@ class IcechunkSparkSubmitOperator(IcechunkSparkOperator):
         return found
 
     def _arguments(self, run: TaskRun, write_key: str) -> list[str]:
-        if self.base is not None:
-            start = ["--base", snapshot_id(self.base)]
+        if "base" in self._given:
+            start = ["--base", named_id("base", self.base)]
         else:
             start = ["--branch", required("branch", self.branch)]
+        if "job_params" in self._given and not isinstance(self.job_params, Mapping):
+            required("job_params", self.job_params)
         metadata = {**mapping("metadata", self.metadata), **run.stamp()}
         arguments = ["--job", self.job, *start]
         arguments += ["--write-key", write_key, "--message", required("message", self.message)]
-        arguments += ["--allow-empty"] if self.allow_empty else []
+        arguments += ["--allow-empty"] if flag("allow_empty", self.allow_empty) else []
         arguments += ["--metadata", json.dumps(metadata)]
         for prefix in texts("virtual_chunks", self.virtual_chunks):
             arguments += ["--virtual-chunks", prefix]

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_icechunk.arguments import given, mapping, required
 from airflow_icechunk.failures import final_errors
 from airflow_icechunk.lineage import operator_lineage
 from airflow_icechunk.links import LINKS
-from airflow_icechunk.maintenance_jobs import JOBS, make_job
+from airflow_icechunk.maintenance_jobs import JOBS, check_options, make_job
 from airflow_icechunk.reports import SnapshotReport, report_snapshot
 from airflow_icechunk.spark_jobs import IcechunkSparkOperator
 from airflow_icechunk.task_runs import TaskRun
@@ -55,15 +56,20 @@ class IcechunkSparkMaintenanceOperator(IcechunkSparkOperator):
         if maintenance not in JOBS:
             raise ValueError(f"there is no maintenance {maintenance!r}; there is {', '.join(JOBS)}")
         if isinstance(options, Mapping):
-            # What templates make of the values is seen later; the names are known now.
-            make_job(maintenance, options)
+            # What templates make of the values is seen later.
+            check_options(maintenance, options)
         self.maintenance = maintenance
         self.options = options
+        self._is_given = options is not None
+        self._given = given(**options) if isinstance(options, Mapping) else frozenset()
         self._report: SnapshotReport | None = None
 
     @final_errors()
     def execute(self, context: Context) -> Any:
-        job = make_job(self.maintenance, self.options or {})
+        if self._is_given and not isinstance(self.options, Mapping):
+            required("options", self.options)
+        options = mapping("options", self.options)
+        job = make_job(self.maintenance, options, self._given)
         run = TaskRun.of(context)
         key = run.write_key(job.TASK)
         repository = self.hook.repository

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from airflow_icechunk.arguments import check_choice, required
+from airflow_icechunk.arguments import check_choice, check_either, required
 from airflow_icechunk.compat import remembered
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.staged import snapshot_id
@@ -28,9 +28,10 @@ class IcechunkCreateTagOperator(IcechunkOperator):
     made it. Icechunk never reuses the name of a deleted tag.
 
     :param tag: the name. (templated)
-    :param snapshot_id: what it names; the tip of ``branch`` if there is none. (templated)
-    :param branch: see ``snapshot_id``; a retry takes the tip that the first attempt found, where
-        Airflow (3.3) can remember it. (templated)
+    :param snapshot_id: what it names; the tip of ``branch`` if there is none: give one of the two.
+        (templated)
+    :param branch: see ``snapshot_id``; None stands for ``main``. A retry takes the tip that
+        the first attempt found, where Airflow (3.3) can remember it. (templated)
     :param if_exists: what to do if the tag names another snapshot, as after a clear: ``fail``;
         ``keep`` it, and return its snapshot; or ``suffix`` the name, with ``-2``, ``-3`` and so on,
         whatever is free. The name of a deleted tag fails the task, or is skipped with ``suffix``.
@@ -49,27 +50,29 @@ class IcechunkCreateTagOperator(IcechunkOperator):
         *,
         tag: str,
         snapshot_id: str | None = None,
-        branch: str = "main",
+        branch: str | None = None,
         if_exists: IfExists = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_either("snapshot_id", snapshot_id, "branch", branch)
         check_choice("if_exists", if_exists, IF_EXISTS)
         self.tag = tag
         self.snapshot_id = snapshot_id
-        self.branch = branch
+        self.branch = "main" if branch is None else branch
         self.if_exists = if_exists
         self._takes_tip = snapshot_id is None
 
     def execute(self, context: Context) -> str:
         name = required("tag", self.tag)
         wanted = self._wanted(context)
+        branch = self.branch if self._takes_tip else None
         if self.if_exists == "suffix":
             name = next(name for name in _suffixed(name) if self._tag(name, wanted) == wanted)
-            return self.report(context, wanted, branch=self.branch, tag=name)
+            return self.report(context, wanted, branch=branch, tag=name)
         found = self._tag(name, wanted)
         if found == wanted:
-            return self.report(context, wanted, branch=self.branch, tag=name)
+            return self.report(context, wanted, branch=branch, tag=name)
         if found is None:
             raise AlreadyExistsError(
                 f"the tag {name} was deleted once, and Icechunk never reuses the name of a tag: "

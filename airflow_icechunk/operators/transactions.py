@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_icechunk import guards
-from airflow_icechunk.arguments import check_choice, mapping, required, texts
+from airflow_icechunk.arguments import (
+    WrongArgumentError,
+    check_choice,
+    check_flag,
+    check_function,
+    flag,
+    given,
+    mapping,
+    required,
+    some_texts,
+)
 from airflow_icechunk.links import leave_snapshot
 from airflow_icechunk.operators.icechunk import IcechunkOperator
 from airflow_icechunk.staged import snapshot_id as checked
@@ -15,7 +26,7 @@ from airflow_icechunk.task_runs import TaskRun
 from icefloe import ConflictError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow.sdk import Context
 
@@ -100,6 +111,8 @@ class IcechunkCommitOperator(IcechunkOperator):
         self._check_complete(context, staged)
         run = TaskRun.of(context)
         key = run.merge_key(*sorted(staged))
+        if self.repository.find_write(key, self.branch) is None:
+            self._check_staged(staged)
         try:
             snapshot_id = self.repository.merge_snapshots(
                 self.branch,
@@ -120,6 +133,27 @@ class IcechunkCommitOperator(IcechunkOperator):
             "merged %d staged snapshots (%s) into %s, %s", len(staged), shown, snapshot_id, place
         )
         return self.report(context, snapshot_id, branch=self.branch, write_key=key)
+
+    def _check_staged(self, ids: Sequence[str]) -> None:
+        """Refuse what its writer has committed: it is visible, whatever is made of it here."""
+        repository = self.repository
+        if self.branch is not None:
+            branches = [self.branch]
+        else:
+            # Only writers of this run are known to be meant for the branch they committed to.
+            branches = [*repository.list_branches()] if self.writer_task_ids else []
+        staged, seen = {*ids}, set[str]()
+        for branch in branches:
+            for snapshot in repository.ancestry(branch=branch):
+                # Branches share most of their history.
+                if snapshot.id in seen:
+                    break
+                seen.add(snapshot.id)
+                if snapshot.id in staged:
+                    raise WrongArgumentError(
+                        f"{snapshot.id} is on the branch {branch} already: its writer has "
+                        "committed. Give the writers stage=True"
+                    )
 
     def _check_complete(self, context: Context, staged: Sequence[str]) -> None:
         if not self.writer_task_ids:
@@ -151,7 +185,7 @@ class IcechunkPublishOperator(IcechunkOperator):
         ``icefloe.ConflictError``.
     :param allowed_arrays: patterns of the paths that may change, such as ``/t2m`` or ``/daily/*``;
         the groups that zarr makes above them need not be named. None allows all. (templated)
-    :param forbid_shrink: refuse to delete an array or to make one smaller.
+    :param forbid_shrink: refuse to delete an array or to make one smaller. (templated)
     :param required_metadata: keys, or keys with values, that the snapshot must carry. (templated)
     :param guard: ``guard(before, after, diff)`` or its import path: sessions on the branch as it is
         and as it would be, and the difference; it raises, or returns False, to refuse.
@@ -163,6 +197,7 @@ class IcechunkPublishOperator(IcechunkOperator):
         "snapshot_id",
         "branch",
         "allowed_arrays",
+        "forbid_shrink",
         "required_metadata",
     )
 
@@ -173,13 +208,16 @@ class IcechunkPublishOperator(IcechunkOperator):
         branch: str = "main",
         if_moved: Literal["merge", "fail"] = "merge",
         allowed_arrays: Sequence[str] | None = None,
-        forbid_shrink: bool = False,
+        forbid_shrink: bool | str = False,
         required_metadata: Mapping[str, Any] | Sequence[str] | None = None,
         guard: Guard | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_choice("if_moved", if_moved, ["merge", "fail"])
+        check_flag("forbid_shrink", forbid_shrink)
+        if guard is not None and not callable(guard):
+            check_function("guard", _with_colon(guard))
         self.snapshot_id = snapshot_id
         self.branch = branch
         self.if_moved = if_moved
@@ -187,16 +225,18 @@ class IcechunkPublishOperator(IcechunkOperator):
         self.forbid_shrink = forbid_shrink
         self.required_metadata = required_metadata
         self.guard = guard
+        self._given = given(allowed_arrays=allowed_arrays, required_metadata=required_metadata)
 
     def execute(self, context: Context) -> str:
         snapshot_id, branch = checked(self.snapshot_id), required("branch", self.branch)
+        judge = self._guards()
         is_new = not self.hook.is_published(snapshot_id, branch)
 
         def check(before: Session, after: Session, diff: Diff) -> None:
             metadata = self.repository.lookup_snapshot(snapshot_id).metadata
-            self._check_guards(
-                guards.Candidate(before=before, after=after, diff=diff, metadata=metadata)
-            )
+            candidate = guards.Candidate(before=before, after=after, diff=diff, metadata=metadata)
+            for one in judge:
+                one(candidate)
 
         tip = self.repository.publish(branch, snapshot_id, check=check, if_moved=self.if_moved)
         if is_new:
@@ -206,15 +246,32 @@ class IcechunkPublishOperator(IcechunkOperator):
             self.say("%s is published already; %s is at %s", snapshot_id, branch, tip)
         return self.report(context, tip, branch=branch)
 
-    def _check_guards(self, candidate: guards.Candidate) -> None:
-        if self.allowed_arrays is not None:
-            guards.check_changed(candidate, texts("allowed_arrays", self.allowed_arrays))
-        if self.forbid_shrink:
-            guards.check_no_shrink(candidate)
-        if self.required_metadata is not None:
-            required_metadata = self.required_metadata
-            if not isinstance(required_metadata, Mapping):
-                required_metadata = texts("required_metadata", required_metadata)
-            guards.check_metadata(candidate, required_metadata)
+    def _guards(self) -> list[Callable[[guards.Candidate], None]]:
+        """What judges a candidate; their arguments are judged here, before anything is done."""
+        found: list[Callable[[guards.Candidate], None]] = []
+        if "allowed_arrays" in self._given:
+            allowed = some_texts("allowed_arrays", self.allowed_arrays)
+            found.append(partial(guards.check_changed, allowed=allowed))
+        if flag("forbid_shrink", self.forbid_shrink):
+            found.append(guards.check_no_shrink)
+        if "required_metadata" in self._given:
+            wanted = self._wanted_metadata()
+            found.append(partial(guards.check_metadata, required=wanted))
         if self.guard is not None:
-            guards.check_guard(candidate, self.guard)
+            found.append(partial(guards.check_guard, guard=self.guard))
+        return found
+
+    def _wanted_metadata(self) -> Mapping[str, Any] | list[str]:
+        wanted = self.required_metadata
+        if not isinstance(wanted, Mapping):
+            return some_texts("required_metadata", wanted)
+        if not wanted:
+            raise WrongArgumentError("required_metadata is empty: look at its template")
+        return wanted
+
+
+def _with_colon(path: Any) -> Any:
+    """An import path as ``module:function``; a guard may also be written with dots alone."""
+    if not isinstance(path, str) or ":" in path:
+        return path
+    return ":".join(path.rsplit(".", 1))

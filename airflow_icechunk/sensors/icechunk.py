@@ -11,12 +11,21 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_icechunk import compat
 from airflow_icechunk.ages import seconds
-from airflow_icechunk.arguments import WrongArgumentError, is_known, mapping, numbers, required
+from airflow_icechunk.arguments import (
+    WrongArgumentError,
+    check_flag,
+    flag,
+    given,
+    is_known,
+    mapping,
+    numbers,
+    required,
+)
 from airflow_icechunk.compat import remembered
 from airflow_icechunk.conditions import ArrayReady, SnapshotArrived, TagExists, describe
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.links import LINKS, leave_snapshot
-from airflow_icechunk.staged import snapshot_id
+from airflow_icechunk.staged import check_snapshot_id, named_id, snapshot_id
 from airflow_icechunk.task_runs import TaskRun
 from airflow_icechunk.telling import counted
 from airflow_icechunk.triggers.icechunk import IcechunkBranchTrigger, IcechunkConditionTrigger
@@ -37,10 +46,10 @@ class IcechunkSensor(BaseSensorOperator):
     A repository that is not there yet is waited for.
 
     :param icechunk_conn_id: the connection. (templated)
-    :param deferrable: wait in the triggerer, without a worker.
+    :param deferrable: wait in the triggerer, without a worker. (templated)
     """
 
-    template_fields: Sequence[str] = ("icechunk_conn_id",)
+    template_fields: Sequence[str] = ("icechunk_conn_id", "deferrable")
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
     left_snapshot = False
     ui_color = "#dff3fb"
@@ -49,10 +58,11 @@ class IcechunkSensor(BaseSensorOperator):
         self,
         *,
         icechunk_conn_id: str = IcechunkHook.default_conn_name,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        deferrable: bool | str = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_flag("deferrable", deferrable)
         self.icechunk_conn_id = icechunk_conn_id
         self.deferrable = deferrable
 
@@ -85,7 +95,7 @@ class IcechunkSensor(BaseSensorOperator):
         return PokeReturnValue(found is not None, found)
 
     def execute(self, context: Context) -> Any:
-        if not self.deferrable:
+        if not flag("deferrable", self.deferrable):
             told = super().execute(context)
             self._leave(context, told)
             return told
@@ -122,12 +132,13 @@ class IcechunkBranchSensor(IcechunkSensor):
     attempt, where Airflow (3.3) can remember it; a clear begins anew.
 
     :param branch: the branch; it need not be there yet. (templated)
-    :param after: wait for a snapshot after this one. (templated)
+    :param after: wait for a snapshot after this one. One that is not in the history of the branch,
+        or no longer, as after it was expired, fails the task. (templated)
     :param contains: wait until the branch has this snapshot in its history. (templated)
     :param metadata: wait for a snapshot whose metadata has these values. (templated)
     :param path: wait for a snapshot that changed something at this path or below. (templated)
     :param icechunk_conn_id: the connection. (templated)
-    :param deferrable: wait in the triggerer, without a worker.
+    :param deferrable: wait in the triggerer, without a worker. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -155,22 +166,28 @@ class IcechunkBranchSensor(IcechunkSensor):
         self.contains = contains
         self.metadata = metadata
         self.path = path
-        self._given = {
-            name
-            for name, value in (("after", after), ("contains", contains), ("path", path))
-            if value is not None
-        }
+        check_snapshot_id("after", after)
+        check_snapshot_id("contains", contains)
+        self._given = given(after=after, contains=contains, path=path)
         self._is_from_now = after is None and contains is None and metadata is None
         self._seen: str | None = None
-        between_looks = self.mode == "reschedule" and not self.deferrable
-        if self._is_from_now and between_looks and compat.VERSION < (3, 3):
-            raise ValueError(
-                "give after, contains or metadata, or deferrable=True: before Airflow 3.3 a sensor "
-                "in the mode reschedule cannot remember what was there at its first look"
-            )
+        if is_known(self.deferrable):
+            self._check_memory(flag("deferrable", self.deferrable))
         if metadata is not None and is_known(metadata):
             _filled(metadata)
         self._wants_metadata = metadata is not None
+
+    def _check_memory(self, deferrable: bool) -> None:
+        between_looks = self.mode == "reschedule" and not deferrable
+        if self._is_from_now and between_looks and compat.VERSION < (3, 3):
+            raise WrongArgumentError(
+                "give after, contains or metadata, or deferrable=True: before Airflow 3.3 a sensor "
+                "in the mode reschedule cannot remember what was there at its first look"
+            )
+
+    def execute(self, context: Context) -> Any:
+        self._check_memory(flag("deferrable", self.deferrable))
+        return super().execute(context)
 
     def poke(self, context: Context) -> PokeReturnValue:
         if self._is_from_now and self._seen is None:
@@ -180,13 +197,16 @@ class IcechunkBranchSensor(IcechunkSensor):
 
     def condition(self) -> SnapshotArrived:
         # An empty one would fit every snapshot.
-        given = {name: required(name, getattr(self, name)) for name in self._given}
+        after = named_id("after", self.after) if "after" in self._given else None
+        contains = named_id("contains", self.contains) if "contains" in self._given else None
         return SnapshotArrived(
             branch=required("branch", self.branch),
-            after=given.get("after") or self._seen or None,
-            contains=given.get("contains"),
+            after=after or self._seen or None,
+            contains=contains,
             metadata=_filled(self.metadata) if self._wants_metadata else None,
-            path=given.get("path"),
+            path=required("path", self.path) if "path" in self._given else None,
+            # What the sensor saw itself may be gone after a reset: then all is new.
+            is_strict=after is not None,
         )
 
     def _find_tip(self) -> str:
@@ -207,6 +227,7 @@ class IcechunkBranchSensor(IcechunkSensor):
             metadata=condition.metadata,
             contains=condition.contains,
             once=True,
+            is_strict=condition.is_strict,
             poll_interval=self.poke_interval,
         )
 
@@ -217,13 +238,14 @@ class IcechunkTagSensor(IcechunkSensor):
     :param tag: the tag. (templated)
     :param snapshot_id: what it must name; a tag that names another fails the task. (templated)
     :param icechunk_conn_id: the connection. (templated)
-    :param deferrable: wait in the triggerer, without a worker.
+    :param deferrable: wait in the triggerer, without a worker. (templated)
     """
 
     template_fields: Sequence[str] = (*IcechunkSensor.template_fields, "tag", "snapshot_id")
 
     def __init__(self, *, tag: str, snapshot_id: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_snapshot_id("snapshot_id", snapshot_id)
         self.tag = tag
         self.snapshot_id = snapshot_id
         self._takes_any = snapshot_id is None
@@ -241,7 +263,7 @@ class IcechunkArraySensor(IcechunkSensor):
     :param min_shape: how large it must be, dimension by dimension. (templated)
     :param max_age: how long ago it may have been changed last. (templated)
     :param icechunk_conn_id: the connection. (templated)
-    :param deferrable: wait in the triggerer, without a worker.
+    :param deferrable: wait in the triggerer, without a worker. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -266,14 +288,16 @@ class IcechunkArraySensor(IcechunkSensor):
         self.branch = branch
         self.min_shape = min_shape
         self.max_age = max_age
+        self._given = given(min_shape=min_shape, max_age=max_age)
 
     def condition(self) -> ArrayReady:
-        shape = None if self.min_shape is None else numbers("min_shape", self.min_shape)
+        shape = numbers("min_shape", self.min_shape) if "min_shape" in self._given else None
+        age: Any = self.max_age
         return ArrayReady(
             path=required("path", self.path),
             branch=required("branch", self.branch),
             min_shape=shape,
-            max_age=None if self.max_age is None else seconds("max_age", self.max_age),
+            max_age=seconds("max_age", age) if "max_age" in self._given else None,
         )
 
 

@@ -10,10 +10,12 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, conf
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from airflow_icechunk.arguments import check_choice, flag
 from airflow_icechunk.compat import read_watermark, write_watermark
 from airflow_icechunk.conditions import SnapshotArrived, restore
 from airflow_icechunk.hooks.icechunk import IcechunkHook
 from airflow_icechunk.snapshots import payload
+from airflow_icechunk.staged import check_snapshot_id
 from icefloe import IcefloeError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class IcechunkBranchTrigger(BaseEventTrigger):
     :param contains: only this snapshot.
     :param once: end with the first event, and fail where a person has to act; for sensors.
     :param poll_interval: seconds between two looks.
+    :param is_strict: refuse an ``after`` that is not in the history of the branch; for sensors.
     :param event_interval: seconds between two events at least; what is committed meanwhile goes
         into the later one. More than the scheduler takes to look for events.
     """
@@ -77,19 +80,24 @@ class IcechunkBranchTrigger(BaseEventTrigger):
         once: bool = False,
         poll_interval: float = POLL_INTERVAL,
         event_interval: float = EVENT_INTERVAL,
+        is_strict: bool = False,
     ) -> None:
         super().__init__()
+        check_choice("initial", initial, ["none", "head", "all"])
+        check_snapshot_id("after", after)
+        check_snapshot_id("contains", contains)
         self.icechunk_conn_id = icechunk_conn_id
         self.branch = branch
         self.after = after
         self.initial = initial
-        self.every_snapshot = every_snapshot
+        self.every_snapshot = flag("every_snapshot", every_snapshot)
         self.path = path
         self.metadata = metadata
         self.contains = contains
-        self.once = once
+        self.once = flag("once", once)
         self.poll_interval = poll_interval
         self.event_interval = event_interval
+        self.is_strict = flag("is_strict", is_strict)
         self._kept: str | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -105,6 +113,7 @@ class IcechunkBranchTrigger(BaseEventTrigger):
             "once",
             "poll_interval",
             "event_interval",
+            "is_strict",
         )
         return _path_of(type(self)), {name: getattr(self, name) for name in names}
 
@@ -173,6 +182,8 @@ class IcechunkBranchTrigger(BaseEventTrigger):
                 contains=self.contains,
                 metadata=self.metadata,
                 path=self.path,
+                # What was seen since may be gone after a reset, and that is no mistake.
+                is_strict=self.is_strict and after == self.after,
             )
             found = condition.arrivals(repository, head)
             if not found:

@@ -150,7 +150,7 @@ def test_what_cannot_be_remembered_is_refused_when_the_dag_is_parsed(monkeypatch
     monkeypatch.setattr("airflow_icechunk.compat.VERSION", (3, 2))
     with pytest.raises(ValueError, match="give after, contains or metadata"):
         IcechunkBranchSensor(task_id="s", mode="reschedule")
-    IcechunkBranchSensor(task_id="s", mode="reschedule", after="A")
+    IcechunkBranchSensor(task_id="s", mode="reschedule", after="A" * 19 + "0")
     IcechunkBranchSensor(task_id="s", mode="reschedule", deferrable=True)
     IcechunkBranchSensor(task_id="s")
 
@@ -160,7 +160,11 @@ def test_what_cannot_be_remembered_is_refused_when_the_dag_is_parsed(monkeypatch
 def test_what_renders_to_nothing_does_not_fit_everything(repo, commit, run, name, nothing):
     commit(0)
     with pytest.raises(WrongArgumentError, match=f"{name} is"):
-        run(IcechunkBranchSensor(task_id="s", **{"after": "A", name: nothing}))
+        run(
+            IcechunkBranchSensor(
+                task_id="s", **{"after": repo.lookup_branch("main"), name: nothing}
+            )
+        )
 
 
 def test_other_sensors_do_not_take_what_renders_to_nothing(repo, run):

@@ -199,7 +199,7 @@ def test_an_older_failure_is_not_told_of_a_driver_that_died_in_silence(
         ({"icechunk_conn_id": "nowhere"}, "nowhere"),
         ({"icechunk_conn_id": "spark_default"}, "must be of the type 'icechunk'"),
         ({"conn_id": "icechunk_default"}, "must be one to Spark"),
-        ({"base": "{{ none }}"}, "not a snapshot id"),
+        ({"base": "{{ none }}"}, "base is None"),
         ({"job": "{{ 'a.b' }}"}, "must be 'module:function'"),
         ({"message": "{{ none }}"}, "message is"),
         ({"branch": "{{ '' }}"}, "branch is empty"),
@@ -271,7 +271,7 @@ def test_a_job_stands_on_the_prepared_snapshot(repo, run, spark, stage):
 
 
 def test_a_base_that_is_no_snapshot_is_refused_before_submitting(repo, run, spark):
-    with pytest.raises(ValueError, match="not a snapshot id"):
+    with pytest.raises(ValueError, match="base is None"):
         run(job(base="None"))
     assert spark() == []
 
