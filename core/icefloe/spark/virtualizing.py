@@ -133,7 +133,7 @@ def virtualize(
     if loaded:
         plans = tuple(plan_array(session, target.path, target.region) for target in loaded)
         compute = Loaded(source, {each.path: parts_of(each, staged, "values") for each in loaded})
-        arrays += write(spark, Plan(session, plans), compute).arrays
+        arrays += write(spark, Plan(session, plans), compute, decode=False).arrays
     log.done(arrays, base)
     return Staged(session, base, tuple(arrays))
 
