@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from icefloe.session import Session
 
-_FILLS = ("_FillValue", "missing_value")
+FILLS = ("_FillValue", "missing_value")
 _RAW = "take values as they are stored, with the option decode=false"
 
 
@@ -70,7 +70,7 @@ class CfPacking:
         if scale == 0:
             raise _senseless(path, "scale_factor", scale)
         fills = {
-            name: _fills(path, name, given[name], stored, seen) for name in _FILLS if name in given
+            name: _fills(path, name, given[name], stored, seen) for name in FILLS if name in given
         }
         counts: dict[str, bool] = {
             "_Unsigned": seen != stored,
@@ -181,7 +181,7 @@ def fill_values(path: str, attributes: Mapping[str, Any], stored: np.dtype[Any])
     """The stored numbers that stand for no value, as attributes tell."""
     return [
         value
-        for name in _FILLS
+        for name in FILLS
         if name in attributes
         for value in _fills(path, name, attributes[name], stored, stored)
     ]
