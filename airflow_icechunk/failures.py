@@ -56,8 +56,6 @@ def job_error(failure: Mapping[str, Any]) -> Exception:
     """
     told = JobFailure(**failure["error"])
     text = f"the Spark job failed: {told.type}: {told.message}"
-    if told.kind == "nothing-written":
-        text += " (for a task: allow_empty=True)"
     if not told.retryable:
         return FinalError(text)
     # As itself, so that a retry policy can tell one that throttles from one that fails.

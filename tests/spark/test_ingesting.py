@@ -1,6 +1,9 @@
 """Files that cut across regions: every value once, and no chunk from two files."""
 
+from datetime import UTC, date, datetime
+
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 
@@ -146,9 +149,13 @@ def two_rows(name):
         ([2, 3], UNITS, "i4", [0, 1, 2, 3]),
         (np.array(["2026-01-01T02", "2026-01-02"], "M8[h]"), UNITS, "i4", [0, 1, 2, 24]),
         (np.array(["2026-01-01T02:30", "2026-01-02"], "M8[ns]"), UNITS, "f8", [0, 1, 2.5, 24]),
+        ([datetime(2026, 1, 1, 2), datetime(2026, 1, 2)], UNITS, "i4", [0, 1, 2, 24]),
+        ([date(2026, 1, 2), date(2026, 1, 3)], UNITS, "i4", [0, 1, 24, 48]),
+        ([pd.Timestamp("2026-01-01T02"), pd.Timestamp("2026-01-02")], UNITS, "i4", [0, 1, 2, 24]),
+        (["2026-01-01T02", "2026-01-02"], UNITS, "i4", [0, 1, 2, 24]),
         ([4.5, 5.0], {"scale_factor": 0.5}, "i2", [0, 1, 9, 10]),
     ],
-    ids=["counts", "times", "parts", "packed"],
+    ids=["counts", "times", "parts", "datetimes", "dates", "pandas", "texts", "packed"],
 )
 def test_labels_of_what_is_appended_are_written_in_the_same_commit(
     spark, repo, given, attributes, dtype, wanted
@@ -175,7 +182,9 @@ def test_an_append_that_leaves_an_array_behind_is_refused_and_changes_nothing(sp
         "/tp has the dimension time, too, and would stay at 2: put it into paths": {"time": [2, 3]},
         r"/time would have the label 1 twice": {"time": [1, 2]},
         "is no count of int32 in 'hours since": {"time": np.array(["2026-01-01T02:30"], "M8[m]")},
-        "holds int32, and the labels are <U1": {"time": ["a"]},
+        "/time counts time, and the labels are .* no ISO times": {"time": ["a"]},
+        "labels of time have time zones": {"time": [datetime(2026, 1, 1, 2, tzinfo=UTC)]},
+        "labels of time are objects, such as None": {"time": [None]},
         "has no room for 2.5": {"time": [2.5]},
     }
     for told, append in wrong.items():

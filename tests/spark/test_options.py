@@ -52,6 +52,12 @@ def test_cases_do_not_matter_and_what_spark_says_itself_is_no_option_of_ours():
     check_options({"checkpointLocation": "x", "queryName": "q"}, Use.WRITE_STREAM)
 
 
+def test_a_stream_begins_at_the_latest_or_the_earliest(spark, url):
+    stream = spark.readStream.format("icechunk-snapshots").option("url", url)
+    with pytest.raises(Exception, match="'from' is 'latest' or 'earliest', not 'earlyest'"):
+        stream.option("from", "earlyest").load()
+
+
 def test_every_source_and_sink_refuses_unknown_options(spark, url, tmp_path):
     given = {"url": url, "array": "a", "brnch": "x"}
     with pytest.raises(Exception, match="no option 'brnch' for read"):

@@ -76,3 +76,21 @@ def test_a_grid_cuts_what_it_selects():
         seen[part] += 1
     assert (seen == 1).all()
     assert clip(((0, 4), (3, 5)), ((4, 6), (0, 4))) == ((4, 4), (3, 4))
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        {"y": "2026-01-01"},
+        {"y": 3},
+        {"y": slice("2026-01-01", None)},
+        ["a", slice(None)],
+        (slice(0.5, 2), slice(None)),
+        "ab",
+    ],
+    ids=str,
+)
+def test_a_region_that_is_not_made_of_positions_is_refused(region):
+    grid = ChunkGrid((Axis(17, 5, 4), Axis(23, 5, 5)), ("y", "x"))
+    with pytest.raises(InvalidInputError, match="positions"):
+        grid.select(region)

@@ -131,5 +131,7 @@ def test_columns_must_fit_the_dimensions(spark, repo):
     frame = rows(spark, [(1, 1)], [5])
     with pytest.raises(InvalidInputError, match="a column for each of the 2"):
         ice.write_rows(spark, session, frame, "a", value="v", columns=["y"])
+    with pytest.raises(InvalidInputError, match=r"columns is a list of names: \['y', 'x'\]"):
+        ice.write_rows(spark, session, frame, "a", value="v", columns="y,x")
     with pytest.raises(InvalidInputError, match="such a column as 'v'"):
         ice.write_rows(spark, session, frame, "a", value="v", coordinates=["v"])

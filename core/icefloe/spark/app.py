@@ -85,7 +85,8 @@ def _run(repo: Repository, arguments: argparse.Namespace) -> None:
         job(spark, session, **arguments.params)
         if not (session.has_uncommitted_changes or session.read_only or arguments.allow_empty):
             raise SessionStateError(
-                f"the job {arguments.job} changed nothing: give --allow-empty if it may",
+                f"the job {arguments.job} changed nothing: if it may, say "
+                "allow_empty=True to the task, or --allow-empty to this program",
                 kind="nothing-written",
             )
         session.flush(arguments.message, metadata=arguments.metadata, write_key=arguments.write_key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Growth:
     def require_labels(self, session: Session) -> None:
         """Raises InvalidInputError if a coordinate that has grown has a label twice."""
         for path, end in self.coordinates.items():
-            _require_new(path, np.asarray(_open(session, path)[:]), end)
+            require_new(path, np.asarray(_open(session, path)[:]), end)
 
 
 def grow(session: Session, paths: Sequence[str], append: Append) -> Growth:
@@ -102,14 +103,51 @@ def _labels(
             if session.node(path) is None or _open(session, path).ndim != 1:
                 raise InvalidInputError(f"there is no coordinate {path} to write labels to")
             array = _open(session, path)
-            values = _stored(array, np.asarray(given))
-            _require_new(path, np.concatenate([array[:], values]), array.shape[0])
+            values = _stored(array, _given(name, given))
+            require_new(path, np.concatenate([array[:], values]), array.shape[0])
             yield path, values
+
+
+def _given(name: str, labels: Any) -> NDArray[Any]:
+    """Labels as numpy has them; Python's times, and those of pandas, as times of numpy."""
+    found = np.asarray(labels)
+    if found.dtype.kind != "O":
+        return found
+    told = found.reshape(-1).tolist()
+    if all(isinstance(each, datetime | date | np.datetime64) for each in told):
+        if not any(getattr(each, "tzinfo", None) for each in told):
+            # Times of pandas have nanoseconds, too.
+            return np.array(
+                [each.to_datetime64() if hasattr(each, "nanosecond") else each for each in told],
+                "M8[ns]" if any(getattr(each, "nanosecond", 0) for each in told) else "M8[us]",
+            )
+        raise InvalidInputError(
+            f"append: the labels of {name} have time zones, and an array has none: give UTC "
+            "without one"
+        )
+    if all(isinstance(each, str) for each in told):
+        return found.astype(np.dtypes.StringDType())
+    raise InvalidInputError(
+        f"append: the labels of {name} are objects, such as {told[0]!r}: give numbers, "
+        "texts, datetime or datetime64"
+    )
+
+
+def _times(path: str, labels: NDArray[Any]) -> NDArray[Any]:
+    """Texts such as 2026-01-01T06:00 as times."""
+    try:
+        return labels.astype("M8[us]")
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{path} counts time, and the labels are texts that are no ISO times: {error}"
+        ) from error
 
 
 def _stored(array: zarr.Array[Any], labels: NDArray[Any]) -> NDArray[Any]:
     """Labels as a coordinate stores them."""
     units = TimeUnits.of(array.attrs.get("units"), array.attrs.get("calendar"))
+    if labels.dtype.kind in "UT" and (units is not None or array.dtype.kind == "M"):
+        labels = _times(f"/{array.path}", labels)
     if labels.dtype.kind == "M" and array.dtype.kind != "M":
         if units is None:
             raise InvalidInputError(
@@ -127,7 +165,7 @@ def _stored(array: zarr.Array[Any], labels: NDArray[Any]) -> NDArray[Any]:
     return CfPacking.of(array).encode(labels)
 
 
-def _require_new(path: str, values: NDArray[Any], end: int) -> None:
+def require_new(path: str, values: NDArray[Any], end: int) -> None:
     """Raises InvalidInputError if a value from `end` on is there twice."""
     distinct, count = np.unique(values, return_counts=True)
     twice = np.flatnonzero(count > 1)

@@ -31,7 +31,7 @@ class Block:
         path: of the array.
         slices: the elements, one slice for each dimension.
         chunk_shape: of the first chunk.
-        dtype: of the array.
+        dtype: of the array; of what its values mean, where they are to be packed.
         dimensions: their names, None where they have none.
     """
 
@@ -81,5 +81,5 @@ class Block:
         return np.asarray(self.open(f"{above.rstrip('/')}/{name}")[self.slices[axis]])
 
     def open(self, path: str) -> zarr.Array[Any]:
-        """Another array, as it was before the write; read-only."""
+        """Another array, as it was before the write; read-only, and as it is stored."""
         return zarr.open_array(self._session.store, path=path.strip("/"), mode="r")

@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import zarr
 
 from icefloe.errors import InvalidInputError
+from icefloe.spark.exact_casting import exactly
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    import zarr
     from numpy.typing import NDArray
 
-_FILLS = ("_FillValue", "missing_value")
+    from icefloe.session import Session
+
+FILLS = ("_FillValue", "missing_value")
 _RAW = "take values as they are stored, with the option decode=false"
 
 
@@ -67,7 +70,7 @@ class CfPacking:
         if scale == 0:
             raise _senseless(path, "scale_factor", scale)
         fills = {
-            name: _fills(path, name, given[name], stored, seen) for name in _FILLS if name in given
+            name: _fills(path, name, given[name], stored, seen) for name in FILLS if name in given
         }
         counts: dict[str, bool] = {
             "_Unsigned": seen != stored,
@@ -146,6 +149,16 @@ class CfPacking:
             return stored
         return np.where(missing, self.stored.type(self.fills[0]), stored)
 
+    def encode_any(self, values: Any) -> NDArray[Any]:
+        """The same for whatever numpy makes an array of; what is masked is no value."""
+        given = np.asarray(values)
+        mask = np.ma.getmask(values)
+        if not np.any(mask):
+            return self.encode(np.atleast_1d(given)).reshape(given.shape)
+        if self.stored.kind == "f" and not self.fills:
+            return self.encode(np.where(mask, np.nan, given))
+        return self.encode(given, np.broadcast_to(mask, given.shape))
+
     def _missing(
         self, values: NDArray[Any], missing: NDArray[np.bool_] | None
     ) -> NDArray[np.bool_] | None:
@@ -157,50 +170,32 @@ class CfPacking:
             return None
         if not self.fills:
             raise InvalidInputError(
-                f"{self.path} has no _FillValue: there is nothing to write for null",
+                f"{self.path} has no _FillValue: there is nothing to write for null, or for what "
+                "is masked",
                 kind="null-in-row",
             )
         return missing
-
-
-def exactly(
-    values: NDArray[Any], dtype: np.dtype[Any], path: str, told: NDArray[Any]
-) -> NDArray[Any]:
-    """Values in a type that has room for them; floats may lose digits, but nothing else does.
-
-    Raises:
-        InvalidInputError: naming the first one, out of `told`, that has none.
-    """
-    if dtype.kind in "UTO" or values.dtype.kind in "UTO":
-        return values
-    with np.errstate(invalid="ignore", over="ignore"):
-        found = values.astype(dtype)
-        back = found.astype(values.dtype)
-    if dtype.kind == "f":
-        lost = np.isinf(found) & np.isfinite(values.astype("f8"))
-    else:
-        lost = back != values
-        if dtype.kind in "iu" and values.dtype.kind in "iu":
-            # Numbers of 64 bits come back from the other sign as they were.
-            lost |= (found < 0) != (values < 0)
-        elif dtype.kind in "iu":
-            limit = np.iinfo(dtype)
-            lost |= ~((values >= float(limit.min)) & (values < float(limit.max) + 1))
-    if bool(lost.any()):
-        raise InvalidInputError(
-            f"{path} has no room for {told[lost][0]}: its type is {dtype}", kind="value-out-of-type"
-        )
-    return found
 
 
 def fill_values(path: str, attributes: Mapping[str, Any], stored: np.dtype[Any]) -> list[Any]:
     """The stored numbers that stand for no value, as attributes tell."""
     return [
         value
-        for name in _FILLS
+        for name in FILLS
         if name in attributes
         for value in _fills(path, name, attributes[name], stored, stored)
     ]
+
+
+def require_choice(session: Session, paths: Iterable[str]) -> None:
+    """Raises InvalidInputError if an array is packed, and nobody said what values for it are."""
+    for path in paths:
+        array = zarr.open_array(session.store, path=path.strip("/"), mode="r")
+        require_plain(
+            CfPacking.of(array),
+            "Say decode=True if values are what they mean, to be packed, or decode=False if they "
+            "are what is stored",
+        )
 
 
 def require_plain(packing: CfPacking, what: str) -> None:

@@ -88,6 +88,11 @@ class ChunkGrid:
         """
         spans: list[Span] = []
         for axis, part in zip(self.axes, self._slices(selection), strict=True):
+            if not all(_is_position(end) for end in (part.start, part.stop)):
+                raise InvalidInputError(
+                    f"{part} has no positions: count elements from 0, and look labels up first",
+                    kind="invalid-region",
+                )
             start = 0 if part.start is None else int(part.start)
             stop = axis.length if part.stop is None else int(part.stop)
             if part.step not in (None, 1) or not 0 <= start <= stop <= axis.length:
@@ -102,6 +107,13 @@ class ChunkGrid:
     def _slices(self, selection: Selection | None) -> Sequence[slice]:
         if selection is None:
             return [slice(None)] * len(self.axes)
+        given = selection.values() if isinstance(selection, Mapping) else selection
+        if odd := [part for part in given if not isinstance(part, slice)]:
+            raise InvalidInputError(
+                f"{odd[0]!r} is no slice: a region is made of slices of positions, such as "
+                "{'time': slice(0, 24)}",
+                kind="invalid-region",
+            )
         if not isinstance(selection, Mapping):
             if len(selection) != len(self.axes):
                 raise InvalidInputError(
@@ -191,6 +203,10 @@ def inside(index: NDArray[np.uint32], box: Box) -> NDArray[np.bool_]:
     high = np.array([last for _, last in box], np.int64)
     rows: NDArray[np.bool_] = ((index >= low) & (index < high)).all(axis=1)
     return rows
+
+
+def _is_position(end: Any) -> bool:
+    return end is None or (isinstance(end, int | np.integer) and not isinstance(end, bool))
 
 
 def _axes(document: Mapping[str, Any], array: ArrayData) -> tuple[Axis, ...]:

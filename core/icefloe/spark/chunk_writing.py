@@ -13,6 +13,7 @@ from icefloe.errors import InvalidInputError
 from icefloe.format.chunk_refs import InlineRef
 from icefloe.packing import Packer
 from icefloe.spark.box_reading import BoxReader
+from icefloe.spark.cf_packing import CfPacking
 from icefloe.spark.encoding import ChunkEncoder
 
 if TYPE_CHECKING:
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
 class ChunkWriter:
     """Writes chunks of one array over what a session reads; the session does not change."""
 
-    def __init__(self, session: Session, path: str, grid: ChunkGrid) -> None:
+    def __init__(
+        self, session: Session, path: str, grid: ChunkGrid, *, decode: bool = False
+    ) -> None:
         settings = effective(session.config)
         self._grid = grid
         self._reader = BoxReader(session, path)
         self._encoder = ChunkEncoder(self._reader.array)
+        self._packing = CfPacking.of(self._reader.array, decode=decode)
         self._inline = settings.inline_chunk_threshold_bytes
         self._packer = Packer(
             session.context.assets,
@@ -52,19 +56,26 @@ class ChunkWriter:
     def dtype(self) -> np.dtype[Any]:
         return self._encoder.dtype
 
+    @property
+    def given_dtype(self) -> np.dtype[Any]:
+        """Of the values that `write` takes best."""
+        return self._packing.float_dtype if self._packing.attributes else self.dtype
+
     def write(self, elements: Box, values: Any) -> None:
         """Write a box of elements. Chunks that it covers in part keep the rest of their values.
 
         Raises:
-            InvalidInputError: the values have another shape.
+            InvalidInputError: the values have another shape, or the type of the array has no room
+                for one of them.
         """
-        given = np.asarray(values, self.dtype)
+        given = np.shape(values)
         shape = tuple(stop - start for start, stop in elements)
-        if given.shape not in (shape, ()):
+        if given not in (shape, ()):
             raise InvalidInputError(
-                f"{given.shape} values for a block of shape {shape}", kind="wrong-block-shape"
+                f"{given} values for a block of shape {shape}", kind="wrong-block-shape"
             )
-        whole = np.broadcast_to(given, shape)
+        stored = np.asarray(self._packing.encode_any(values), self.dtype)
+        whole = np.broadcast_to(stored, shape)
         chunks = self._grid.chunks(elements)
         outer = self._grid.elements(chunks)
         if outer != elements:

@@ -15,7 +15,7 @@ from icefloe.spark.option_list import Use, check_options
 from icefloe.spark.options import flag
 from icefloe.spark.reading import ArrayReader, LongForm
 from icefloe.spark.row_sink import RowSink
-from icefloe.spark.snapshot_stream import SCHEMA, SnapshotStream
+from icefloe.spark.snapshot_stream import SCHEMA, SnapshotStream, begin_of
 from icefloe.spark.task_errors import marked
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class IcechunkSnapshotsDataSource(DataSource):
     @marked()
     def schema(self) -> str:
         check_options(self.options, Use.READ_STREAM)
+        # An error of the reader itself would be hidden behind one of Spark.
+        begin_of(self.options)
         return SCHEMA
 
     @marked()

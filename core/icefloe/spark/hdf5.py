@@ -50,6 +50,12 @@ def read_variables(opened: OpenFile, group: str, skip: frozenset[str]) -> tuple[
     )
 
 
+def found_names(opened: OpenFile, group: str, names: frozenset[str]) -> frozenset[str]:
+    """Those of some variables that a group and those below it have."""
+    root = _group(opened, group)
+    return frozenset(name for name in names if isinstance(root.get(name), h5py.Dataset))
+
+
 def read_groups(opened: OpenFile, group: str) -> tuple[tuple[str, str], ...]:
     """The groups below a group, the group itself among them as ``, and their attributes."""
     root = _group(opened, group)

@@ -19,6 +19,7 @@ import numpy as np
 from icefloe.chunk_edits import EditColumns, common_rows
 from icefloe.errors import InvalidInputError
 from icefloe.spark.appending import grow
+from icefloe.spark.cf_packing import require_choice
 from icefloe.spark.chunk_grid import ChunkGrid, clip, inside, volume
 from icefloe.spark.chunk_writing import ChunkWriter
 from icefloe.spark.context import spark_context
@@ -66,6 +67,7 @@ def ingest(
     *,
     paths: Sequence[str],
     append: Append | None = None,
+    decode: bool | None = None,
 ) -> Staged:
     """Write what files hold, a task for each file, now, and let the session adopt it.
 
@@ -79,15 +81,22 @@ def ingest(
         append: by dimension name, how many elements longer the arrays of `paths` shall be that have
             it, or the labels of these elements: they are written to the coordinate, which grows,
             too (times in the units that it has). Pieces count from where each array ended.
+        decode: True: files give what values mean, as xarray does, and the arrays of `paths` that
+            are packed get them packed. False: they give what is stored. See `write`.
 
     Raises:
         InvalidInputError: two files, or two pieces of one, wrote to one chunk. Or an array beside
             those of `paths` has a dimension that grows, and would stay shorter; or a label would be
-            in a coordinate twice.
+            in a coordinate twice. Or an array is packed and `decode` is not given, or its type has
+            no room for a value.
     """
+    if decode is None:
+        require_choice(session, paths)
     growth = grow(session, paths, append or {})
     produce = partial(_open, open_fn, growth.ends)
-    staged = write_pieces(spark, session, list(files), produce, paths=paths, what="files")
+    staged = write_pieces(
+        spark, session, list(files), produce, paths=paths, what="files", decode=bool(decode)
+    )
     growth.require_labels(session)
     return staged
 
@@ -100,6 +109,7 @@ def write_pieces[T](
     *,
     paths: Sequence[str],
     what: str,
+    decode: bool = False,
 ) -> Staged:
     """Write the pieces of arrays that items give on executors, a task for each item.
 
@@ -110,6 +120,7 @@ def write_pieces[T](
         produce: called with the session that the tasks read, and an item.
         paths: the arrays that may be written.
         what: the items are called.
+        decode: whether the pieces are packed.
     """
     context = spark_context(spark)
     whole = plan(session, paths)
@@ -119,7 +130,7 @@ def write_pieces[T](
     targets = {path: replace(array, cells=(), carried=()) for path, array in arrays.items()}
     log = JobLog(f"write {', '.join(arrays)} from {len(items):,} {what}, a task for each")
     told = f"icefloe: write {len(items):,} {what}"
-    answers = run(context, partial(_write_item, source, targets, produce), items, told)
+    answers = run(context, partial(_write_item, source, targets, produce, decode), items, told)
     parts: dict[tuple[str, Cell], list[_Ingested]] = defaultdict(list)
     for part in (each for answer in answers for each in answer):
         for cell in part.cells:
@@ -170,6 +181,7 @@ def _write_item[T](
     source: Source,
     arrays: Mapping[str, ArrayPlan],
     produce: Callable[[Session, T], Iterable[Piece]],
+    decode: bool,
     item: T,
 ) -> list[_Ingested]:
     session = source.open()
@@ -189,7 +201,7 @@ def _write_item[T](
             )
         written[path].append(chunks)
         if path not in writers:
-            writers[path] = ChunkWriter(session, path, grid)
+            writers[path] = ChunkWriter(session, path, grid, decode=decode)
         writers[path].write(elements, values)
     return [
         _ingested(session, str(item), arrays[path], writer.finish())

@@ -85,7 +85,8 @@ def _coarser(
     shape = tuple(-(-n // step) for n, step in zip(array.shape, steps, strict=True))
     copy = zarr.from_array(session.store, data=array, name=coarser.strip("/"), write_data=False)
     copy.resize(shape)
-    return write(spark, plan(session, coarser), partial(_coarsen, finer, steps, reduce))
+    compute = partial(_coarsen, finer, steps, reduce)
+    return write(spark, plan(session, coarser), compute, decode=False)
 
 
 def _describe(

@@ -76,14 +76,16 @@ def rechunk(
     between = chunks_between(array.shape, old, shape, array.dtype.itemsize, memory)
     if between is None:
         _create(session, array, goal, shape)
-        return write(spark, plan(session, goal), _Copy(before, path), block_bytes=memory)
+        return write(
+            spark, plan(session, goal), _Copy(before, path), decode=False, block_bytes=memory
+        )
     step = f"{goal}.rechunk-{uuid.uuid4().hex[:8]}"
     _create(session, array, step, between)
-    write(spark, plan(session, step), _Copy(before, path), block_bytes=memory)
+    write(spark, plan(session, step), _Copy(before, path), decode=False, block_bytes=memory)
     before = Source.of(session.context, session.fork().snapshot_id)
     session.delete_node(step)
     _create(session, array, goal, shape)
-    return write(spark, plan(session, goal), _Copy(before, step), block_bytes=memory)
+    return write(spark, plan(session, goal), _Copy(before, step), decode=False, block_bytes=memory)
 
 
 @dataclass(frozen=True, slots=True)

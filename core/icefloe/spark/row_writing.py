@@ -167,6 +167,8 @@ def _write_sorted(target: RowTarget, batches: Iterator[pa.RecordBatch]) -> Itera
 def columns_of(array: ArrayPlan, columns: Sequence[str] | None) -> tuple[str, ...]:
     """The column of each dimension; by default, what the data source calls it."""
     known = dimension_columns(array.grid)
+    if isinstance(columns, str):
+        raise InvalidInputError(f"columns is a list of names: {columns.split(',')}")
     found = known if columns is None else tuple(columns)
     if len(found) != len(known):
         raise InvalidInputError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from icefloe.descriptions import check_message, check_metadata
 from icefloe.errors import AlreadyExistsError, ConflictError, InvalidInputError
+from icefloe.spark.cf_packing import require_choice
 from icefloe.spark.chunk_grid import volume
 from icefloe.spark.context import spark_context
 from icefloe.spark.planning import MAX_CHUNKS, Plan, carried_cells, plan, planned_manifests
@@ -38,6 +39,7 @@ def write_sliced(
     message: str,
     write_key: str,
     region: Selection | None = None,
+    decode: bool | None = None,
     metadata: Mapping[str, Json] | None = None,
     max_chunks: int = MAX_CHUNKS,
     allow_empty: bool = False,
@@ -56,6 +58,7 @@ def write_sliced(
         message: of the last commit; those before it say which slice they are, too.
         write_key: names this write, in every attempt.
         region: see `plan`.
+        decode: see `write`.
         metadata: any JSON, kept with every commit.
         max_chunks: of one commit.
         allow_empty: commit even if the region has no chunks.
@@ -68,7 +71,11 @@ def write_sliced(
     spark_context(spark)
     check_message(message)
     check_metadata(metadata)
-    if not (allow_empty or plan(repo.writable_session(branch), paths, region).chunks):
+    session = repo.writable_session(branch)
+    wanted = plan(session, paths, region)
+    if decode is None:
+        require_choice(session, [array.path for array in wanted.arrays])
+    if not (allow_empty or wanted.chunks):
         raise InvalidInputError(
             f"there is nothing to write to {paths}: the region has no chunks. Say allow_empty=True "
             "if that is well",
@@ -87,7 +94,7 @@ def write_sliced(
         if repo.find_write(key, private):
             continue
         session = repo.writable_session(private)
-        write(spark, _restricted(plan(session, paths, region), part), compute)
+        write(spark, _restricted(plan(session, paths, region), part), compute, decode=decode)
         told = message if is_last else f"{message} (slice {number + 1} of {len(parts)})"
         session.commit(told, metadata, write_key=key, allow_empty=True)
     tip = repo.lookup_branch(private)

@@ -22,13 +22,21 @@ except ImportError:  # Before 4.2, Spark asks no source to stop at what is there
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql.streaming.datasource import ReadLimit
 
 SCHEMA = (
     "snapshot_id string, parent_id string, written_at timestamp, message string, metadata string"
 )
+
+
+def begin_of(options: Mapping[str, str]) -> str:
+    """Where a stream begins. Raises InvalidInputError if the option `from` is something else."""
+    begin = options.get("from", "latest")
+    if begin not in ("latest", "earliest"):
+        raise InvalidInputError(f"the option 'from' is 'latest' or 'earliest', not {begin!r}")
+    return begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +59,12 @@ class SnapshotStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     _target: str | None = field(default=None, init=False)
     """Where a query that stops at what is there now has to stop."""
 
-    def __post_init__(self) -> None:
-        if (begin := self.options.get("from", "latest")) not in ("latest", "earliest"):
-            raise InvalidInputError(f"the option 'from' is 'latest' or 'earliest', not {begin!r}")
-
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._tip()
 
     @marked()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        if self.options.get("from", "latest") == "earliest":
+        if begin_of(self.options) == "earliest":
             return {"snapshot_id": None}
         return {"snapshot_id": self._tip()}
 

@@ -51,6 +51,8 @@ class Job:
     arrays: tuple[ArrayPlan, ...]
     compute: Compute
     block_bytes: int
+    decode: bool
+    """Whether what is computed is packed."""
 
     def blocks(self, array: int, cell: Cell) -> list[Box]:
         """The blocks of a region, as boxes of chunks."""
@@ -62,7 +64,7 @@ class Job:
 def write_part(job: Job, part: Part) -> WrittenRegion | WrittenPart:
     """Compute and write the chunks of a part, and then the region's manifest if it is whole."""
     session, array = job.source.open(), job.arrays[part.array]
-    writer = ChunkWriter(session, array.path, array.grid)
+    writer = ChunkWriter(session, array.path, array.grid, decode=job.decode)
     # A carried region has none.
     boxes = job.blocks(part.array, part.cell)
     for box in boxes[part.first : part.last]:
@@ -102,7 +104,7 @@ def _block(session: Session, array: ArrayPlan, box: Box, writer: ChunkWriter) ->
         array.path,
         tuple(slice(start, stop) for start, stop in elements),
         array.grid.chunk_shape([first for first, _ in box]),
-        writer.dtype,
+        writer.given_dtype,
         array.grid.names,
         session,
     )

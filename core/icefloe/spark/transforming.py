@@ -101,7 +101,8 @@ def transform(
     edges = _edges(names, halo, boundary)
     compute = _Function(tuple(inputs), function, tuple(paths), edges, shape, bool(decode))
     if len(paths) == 1:
-        return write(spark, plan(session, paths, region), compute, block_bytes=block_bytes)
+        whole = plan(session, paths, region)
+        return write(spark, whole, compute, decode=False, block_bytes=block_bytes)
     cores = spark_context(spark).defaultParallelism
     items = _tasks(session, paths, region, block_bytes, cores)
     return write_pieces(spark, session, items, compute.pieces, paths=paths, what="blocks")

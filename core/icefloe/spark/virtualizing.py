@@ -19,6 +19,7 @@ import numpy as np
 import zarr
 
 from icefloe.errors import IcefloeError, InvalidInputError
+from icefloe.spark.appending import require_new
 from icefloe.spark.cf_times import TimeUnits
 from icefloe.spark.context import spark_context
 from icefloe.spark.job_log import JobLog
@@ -121,9 +122,12 @@ def virtualize(
     log = JobLog(f"refer to the chunks of {len(locations):,} files, from {locations[0]} on")
     staged = _stage(context, reading, locations)
     together = Files(staged, _order(staged, key), concat_dim, new_dim=new_dim)
+    together.require_known("drop", reading.drop)
+    together.require_known("loadable", frozenset(map(_name, loadable)))
     found = find_targets(session, into, together.join(reading.loadable))
     _require_same(session, [each for each in found if each.is_settled], staged)
     targets = [each for each in found if not each.is_settled]
+    _require_new_labels(session, targets, staged)
     make(session, into, together.group_attributes(), targets)
     base = session.fork().snapshot_id
     source = Source.of(session.context, base)
@@ -133,12 +137,14 @@ def virtualize(
     if loaded:
         plans = tuple(plan_array(session, target.path, target.region) for target in loaded)
         compute = Loaded(source, {each.path: parts_of(each, staged, "values") for each in loaded})
-        arrays += write(spark, Plan(session, plans), compute).arrays
+        arrays += write(spark, Plan(session, plans), compute, decode=False).arrays
     log.done(arrays, base)
     return Staged(session, base, tuple(arrays))
 
 
 def _locations(session: Session, files: Sequence[str | os.PathLike[str]]) -> list[str]:
+    if isinstance(files, str | os.PathLike):
+        raise InvalidInputError(f"files is a list: [{os.fspath(files)!r}]")
     if not len(files):
         raise InvalidInputError("no files")
     locations = [_location(os.fspath(file)) for file in files]
@@ -195,8 +201,27 @@ def _require_same(
             if not np.array_equal(np.asarray(array[...]), new, equal_nan=has_gaps):
                 location = staged[int(target.joined.numbers[0])].location
                 raise InvalidInputError(
-                    f"{target.path} has other values than {location}", kind="inconsistent-files"
+                    f"{target.path} has other values than {location}: leave it out, with "
+                    f"drop=[{target.joined.name!r}], if it is the one that is there all the same",
+                    kind="inconsistent-files",
                 )
+
+
+def _require_new_labels(
+    session: Session, targets: Sequence[Target], staged: Sequence[StagedFile]
+) -> None:
+    """That no coordinate gets a label twice: a file would be there twice."""
+    source = Source.of(session.context, session.snapshot_id)
+    for target in targets:
+        joined = target.joined
+        if joined.load and joined.axis == 0 and joined.variable.is_coordinate:
+            parts = {target.path: parts_of(target, staged, "values")}
+            new = Loaded(source, parts).values(target.path, slice(0, len(joined.numbers)))
+            old = []
+            if target.exists:
+                array = zarr.open_array(session.store, path=target.path.strip("/"), mode="r")
+                old = [np.asarray(array[:])]
+            require_new(target.path, np.concatenate([*old, *new]), target.start)
 
 
 def _order(staged: Sequence[StagedFile], sort_by: str | None) -> Ints:

@@ -14,6 +14,7 @@ from zarr.storage import MemoryStore
 
 from icefloe.errors import InvalidInputError
 from icefloe.format import paths
+from icefloe.spark.cf_packing import FILLS, fill_values
 from icefloe.spark.cf_times import TimeUnits
 from icefloe.spark.hdf5_variable import STRING, decoding
 from icefloe.spark.virtualizing_layout import MEANING
@@ -75,11 +76,47 @@ def find_targets(session: Session, into: str, joined: Sequence[Joined]) -> list[
     for group, found in starts.items():
         if len(found) > 1:
             told = ", ".join(f"{path} {start}" for start, path in sorted(found.items()))
+            longest = max(found)
+            odd = sorted(
+                each.joined.name
+                for each in targets
+                if paths.parent(each.path) == group
+                and each.joined.axis is not None
+                and each.start < longest
+            )
             raise InvalidInputError(
-                f"the arrays of {group} differ in length, so files cannot follow them: {told}",
+                f"the arrays of {group} differ in length, so files cannot follow them: {told}. "
+                f"Leave out what is new or shorter, with drop={odd}",
                 kind="inconsistent-files",
             )
+    _require_together(session, targets)
     return targets
+
+
+def _require_together(session: Session, targets: Sequence[Target]) -> None:
+    """Raises InvalidInputError if an array beside would stay shorter than those that grow."""
+    mine = {target.path for target in targets}
+    lengths: dict[str, dict[str, int]] = {}
+    for target in targets:
+        axis = target.joined.axis
+        if axis is not None and (name := target.joined.variable.dimensions[axis]) is not None:
+            lengths.setdefault(paths.parent(target.path), {})[name] = target.region[axis].stop
+    for above, wanted in lengths.items():
+        if session.node(above) is None:
+            continue
+        group = zarr.open_group(session.store, path=above.strip("/"), mode="r")
+        for base, array in group.arrays():
+            path = node_path(above, base)
+            names = getattr(array.metadata, "dimension_names", None) or ()
+            for name, length in zip(names, array.shape, strict=False):
+                if path in mine or wanted.get(name, length) == length:
+                    continue
+                raise InvalidInputError(
+                    f"{path} has the dimension {name}, too, and would stay at {length}, with "
+                    f"{wanted[name]} beside it: give files that have it, or resize it first, in "
+                    "the same session (what no file gives is its fill value), or delete it",
+                    kind="append-leaves-behind",
+                )
 
 
 def make(
@@ -111,10 +148,16 @@ def _target(session: Session, path: str, joined: Joined) -> Target:
     for document in (there, wanted):
         document["shape"] = [n if at != axis else "any" for at, n in enumerate(document["shape"])]
         document["codecs"] = decoding(document["codecs"])
-    if told := _difference(there, wanted, _OF_VALUES):
-        raise InvalidInputError(f"{path} {told}", kind="inconsistent-files")
     joined = _counted_as(session, path, joined, there["attributes"])
+    if joined.recode_to is not None:
+        wanted["data_type"] = there["data_type"]
+    if told := _difference(there, wanted, _OF_VALUES):
+        raise InvalidInputError(
+            f"{path} {told}: leave it out, with drop=[{joined.name!r}]", kind="inconsistent-files"
+        )
     attributes = dict(joined.attributes)
+    if joined.recode_to is not None and not _has_fills(path, joined, there["attributes"]):
+        attributes |= {name: there["attributes"].get(name) for name in FILLS}
     if joined.units and "units" in attributes:
         # They mean the same, or are counted anew.
         attributes["units"] = there["attributes"].get("units")
@@ -157,15 +200,28 @@ def _counted_as(
             f"{joined.units[0].text}",
             kind="inconsistent-files",
         )
-    if {(each.step, each.reference) for each in joined.units} == {(there.step, there.reference)}:
+    dtype = zarr.open_array(session.store, path=path.strip("/"), mode="r").dtype
+    is_cast = dtype != np.dtype(joined.variable.dtype) and dtype.kind in "iuf"
+    told = {(each.step, each.reference) for each in joined.units}
+    if told == {(there.step, there.reference)} and not is_cast:
         return joined
     if not (joined.load or joined.may_load):
         raise InvalidInputError(
-            f"{path} counts in {there.text!r}, and the files in {joined.units[0].text!r}: copy it, "
+            f"{path} counts in {there.text!r}, as {dtype}, and the files in "
+            f"{joined.units[0].text!r}, as {joined.variable.dtype}: copy it, "
             f"with loadable=[{joined.name!r}]",
             kind="inconsistent-files",
         )
+    if is_cast:
+        variable = replace(joined.variable, dtype=dtype.str, fill=bytes(dtype.itemsize))
+        joined = replace(joined, variable=variable)
     return replace(joined, load=True, recode_to=there)
+
+
+def _has_fills(path: str, joined: Joined, there: Mapping[str, Any]) -> bool:
+    """Whether a stored time stands for none; NaN is no count by itself."""
+    dtype = np.dtype(joined.variable.dtype)
+    return any(fill_values(path, each, dtype) for each in (joined.attributes, there))
 
 
 def _difference(

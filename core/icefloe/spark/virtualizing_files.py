@@ -91,6 +91,7 @@ def _stage(
     known: dict[Any, Any],
 ) -> StagedFile:
     variables = hdf5.read_variables(opened, reading.group, reading.drop)
+    dropped = hdf5.found_names(opened, reading.group, reading.drop)
     groups = hdf5.read_groups(opened, reading.group)
     counts = len(refs.arrays), len(values.arrays)
     digests: list[bytes | None] = []
@@ -118,6 +119,7 @@ def _stage(
         refs.id_since(counts[0]),
         values.id_since(counts[1]),
         key,
+        known.setdefault(dropped, dropped),
     )
 
 

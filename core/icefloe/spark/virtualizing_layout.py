@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icefloe.errors import InvalidInputError
+from icefloe.spark.cf_packing import fill_values
 from icefloe.spark.cf_times import TimeUnits
-from icefloe.spark.hdf5_variable import decoding
+from icefloe.spark.hdf5_variable import STRING, decoding
 from icefloe.spark.virtualizing_staging import loading
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Joined:
         bounds_of: the variable that it has the bounds of, if there is one.
         recode_to: the units in which all files shall count; None: files are taken as they are.
         may_load: all files had their values staged.
+        dtypes: what the values of each file are stored in.
         numbers: the files, in order.
         places: the number of the variable in each of them.
         edges: where each begins along the axis, in elements, and where the last ends.
@@ -58,6 +60,7 @@ class Joined:
     numbers: Ints
     places: Ints
     edges: Ints
+    dtypes: tuple[str, ...]
     units: tuple[TimeUnits, ...] = ()
     bounds_of: str | None = None
     recode_to: TimeUnits | None = None
@@ -88,6 +91,17 @@ class Files:
         if self._is_new and not new_dim:
             self._require_lone(str(concat))
 
+    def require_known(self, option: str, names: frozenset[str]) -> None:
+        """Raises InvalidInputError if no file has one of the variables that an option names."""
+        there = {each.name for kind in self._kinds for each in kind}
+        there.update(*{file.dropped for file in self._files})
+        if unknown := names - there:
+            raise InvalidInputError(
+                f"no file has the variable {', '.join(sorted(unknown))} of {option}=; there are "
+                f"{', '.join(sorted(there)) or 'none'}",
+                kind="unknown-variable",
+            )
+
     def _require_lone(self, concat: str) -> None:
         """Raises InvalidInputError if nothing says that a name is meant to be a new dimension."""
         if any(each.name == concat and not each.shape for each in self._kinds[0]):
@@ -112,7 +126,9 @@ class Files:
             odd = {variable.name for variable in variables} ^ set(names)
             if odd:
                 told = ", ".join(sorted(odd))
-                raise self._differs(kind, told, "is not in all files: leave it out with drop=")
+                raise self._differs(
+                    kind, told, f"is not in all files: leave it out, with drop={sorted(odd)}"
+                )
         return [self._join(name, loadable) for name in names]
 
     def group_attributes(self) -> dict[str, dict[str, Any]]:
@@ -134,6 +150,7 @@ class Files:
         self._check(kinds, axis, has_times=bool(units))
         load = any(loading(kind, loadable)[0] for kind in kinds)
         is_mixed = len({(each.step, each.reference) for each in units}) > 1
+        is_cast = bool(units) and len({kind.dtype for kind in kinds}) > 1
         is_new = axis is not None and self._is_new
         if is_new:
             kinds = [_with_axis(kind, str(self._concat)) for kind in kinds]
@@ -141,6 +158,8 @@ class Files:
         obstacle = None if load else self._obstacle(kinds, axis, sizes)
         if is_mixed:
             obstacle = f"its times are in {units[0].text!r} in one file, and not in all"
+        elif is_cast:
+            obstacle = f"its times are {kinds[0].dtype} in one file, and not in all"
         lacking = self._without_values(place)
         if lacking is not None and (load or obstacle):
             raise _unfit(name, obstacle or f"{lacking} has too much of it to copy")
@@ -166,7 +185,8 @@ class Files:
             edges=np.concatenate([[0], np.cumsum(sizes[:count])]),
             units=tuple(units[kind] for kind in self._kind[:count].tolist()) if units else (),
             bounds_of=bounds_of,
-            recode_to=units[0] if is_mixed else None,
+            recode_to=units[0] if is_mixed or is_cast else None,
+            dtypes=tuple(kinds[kind].dtype for kind in self._kind[:count].tolist()),
         )
 
     def _bounds_of(self, name: str) -> str | None:
@@ -182,6 +202,8 @@ class Files:
 
     def _units(self, kinds: Sequence[Variable], bounds_of: str | None) -> tuple[TimeUnits, ...]:
         """In which units each kind of file counts time; none if a variable counts no time."""
+        if any(kind.dtype == STRING for kind in kinds):
+            return ()
         told = [json.loads(kind.attributes) for kind in kinds]
         if bounds_of is not None and not any("units" in each for each in told):
             # Bounds have the units of what they are bounds of, mostly without saying so.
@@ -217,6 +239,11 @@ class Files:
             if has_times:
                 # They are counted anew where they differ.
                 pairs.pop("attribute units")
+                if {np.dtype(each.dtype).kind for each in (first, kind)} <= {*"iuf"}:
+                    pairs.pop("type")
+                    if not any(map(_time_fills, (first, kind))):
+                        pairs.pop("attribute _FillValue")
+                        pairs.pop("attribute missing_value")
             for what, (one, other) in pairs.items():
                 if one != other:
                     told = f"has the {what} {other}, and {one} in the first file"
@@ -299,6 +326,12 @@ def _meanings(first: Variable, second: Variable) -> dict[str, tuple[str, str]]:
         f"attribute {name}": (json.dumps(one.get(name)), json.dumps(other.get(name)))
         for name in sorted(MEANING)
     }
+
+
+def _time_fills(variable: Variable) -> list[Any]:
+    """What stands for no time; NaN is no count by itself."""
+    told = json.loads(variable.attributes)
+    return fill_values(variable.name, told, np.dtype(variable.dtype))
 
 
 def _unfit(name: str, reason: str) -> InvalidInputError:

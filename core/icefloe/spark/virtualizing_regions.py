@@ -123,12 +123,12 @@ class Loaded:
         variable, axis = parts.target.joined.variable, parts.target.joined.axis
         sizes = np.diff(parts.starts)[rows].tolist()
         found = []
-        for refs, size in zip(
-            parts.staged(self.source.open().context.assets, rows), sizes, strict=True
-        ):
+        staged = parts.staged(self.source.open().context.assets, rows)
+        dtypes = parts.target.joined.dtypes[rows]
+        for refs, size, dtype in zip(staged, sizes, dtypes, strict=True):
             data = refs.inline[0] if refs.inline is not None else None
             shape = [size if at == axis else n for at, n in enumerate(variable.shape)]
-            found.append(values_of(replace(variable, shape=tuple(shape)), data or b""))
+            found.append(values_of(replace(variable, shape=tuple(shape), dtype=dtype), data or b""))
         return self._counted(path, rows, found)
 
     def _counted(self, path: str, rows: slice, values: list[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -137,13 +137,15 @@ class Loaded:
         wanted = joined.recode_to
         if wanted is None:
             return values
-        fills = fill_values(path, joined.attributes, np.dtype(joined.variable.dtype))
+        dtype = np.dtype(joined.variable.dtype)
+        fills = fill_values(path, joined.attributes, dtype)
         found = []
         for units, each in zip(joined.units[rows], values, strict=True):
             counted = ~np.isin(each, fills) if fills else np.ones(each.shape, np.bool_)
-            recoded = each.copy()
+            recoded = np.empty(each.shape, dtype)
+            recoded[~counted] = each[~counted]
             try:
-                recoded[counted] = wanted.recode(each[counted], units, each.dtype)
+                recoded[counted] = wanted.recode(each[counted], units, dtype)
             except InvalidInputError as error:
                 raise InvalidInputError(
                     f"{path}, which a file counts in {units.text!r}: {error}. Leave it out, with "

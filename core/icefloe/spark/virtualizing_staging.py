@@ -50,6 +50,8 @@ class StagedFile:
     values: bytes
     key: Any
     """The first value of the coordinate to sort by."""
+    dropped: frozenset[str]
+    """The variables that were left out."""
 
 
 def loading(variable: Variable, loadable: frozenset[str]) -> tuple[bool, bool]:

@@ -16,6 +16,7 @@ from icefloe.format.ids import ManifestId
 from icefloe.format.nodes import ManifestRefs
 from icefloe.format.snapshot import ManifestFiles
 from icefloe.format.transaction_log import union_of_coordinates
+from icefloe.spark.cf_packing import require_choice
 from icefloe.spark.context import spark_context
 from icefloe.spark.job_log import JobLog, told_plan
 from icefloe.spark.planning import MAX_CHUNKS, array_node
@@ -97,6 +98,7 @@ def write(
     plan: Plan,
     compute: Compute,
     *,
+    decode: bool | None = None,
     block_bytes: int = BLOCK_BYTES,
     tasks: int | None = None,
 ) -> Staged:
@@ -110,19 +112,25 @@ def write(
         plan: see `plan`.
         compute: called for each block on an executor; gives its values, in its shape or as a
             scalar. Partly covered chunks keep the rest of their values, those of the session.
+        decode: True: what is computed is what values mean, and is packed by `scale_factor`,
+            `add_offset`, `_FillValue` and the like; NaN becomes `_FillValue`. False: it is stored
+            as it is. It has to be said where an array is packed.
         block_bytes: blocks hold as many chunks as fit, but at least one.
         tasks: how many to aim for where there are fewer regions; None: by the cluster's cores.
 
     Raises:
         InvalidInputError: an array changed since it was planned, there are too many chunks for one
-            commit, or the session is one of Spark Connect.
+            commit, or the session is one of Spark Connect. Or an array is packed and `decode` is
+            not given, or its type has no room for a value.
     """
     context, session = spark_context(spark), plan.session
     _check(plan)
+    if decode is None:
+        require_choice(session, [array.path for array in plan.arrays])
     base = session.fork().snapshot_id
     source = Source.of(session.context, base)
     targets = tuple(replace(array, cells=(), carried=()) for array in plan.arrays)
-    job = Job(source, targets, compute, block_bytes)
+    job = Job(source, targets, compute, block_bytes, bool(decode))
     aim = tasks or context.defaultParallelism * _TASKS_PER_CORE
     parts = list(_parts(job, plan.arrays, aim))
     names = ", ".join(array.path for array in plan.arrays)
