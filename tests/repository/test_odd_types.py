@@ -77,7 +77,7 @@ def test_metadata_and_chunks_are_bytes(repo, document):
     assert not session.has_uncommitted_changes
 
 
-@pytest.mark.parametrize("ids", [None, 5, "x", b"x", [None], [["x"]], [], iter([])], ids=ascii)
+@pytest.mark.parametrize("ids", [None, 5, "x", b"x", [None], [["x"]], []], ids=ascii)
 def test_snapshots_to_merge_are_a_list_of_ids(repo, tip, ids):
     for branch in ("main", None):
         with pytest.raises(InvalidInputError):
