@@ -297,7 +297,11 @@ def test_a_terminal_without_unicode_gets_escapes(url):
 def test_an_interruption_ends_without_a_traceback():
     with talking(silent) as server:
         process = subprocess.Popen(
-            [*COMMAND, "log", f"{server.url}/x"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*COMMAND, "log", f"{server.url}/x"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # What a shell runs in the background ignores interrupts, and so do its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         ends = time.monotonic() + 60
         while not server.heads and time.monotonic() < ends:
