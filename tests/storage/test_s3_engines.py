@@ -83,7 +83,7 @@ def test_buckets_that_mean_more_are_served_by_s3fs(url):
     ("name", "own_endpoint_decides"),
     [
         ("https_proxy", False),
-        ("AWS_CA_BUNDLE", False),
+        ("AWS_CA_BUNDLE", True),
         ("AWS_ENDPOINT_URL", True),
         ("AWS_ENDPOINT_URL_S3", True),
         ("AWS_PROFILE", True),

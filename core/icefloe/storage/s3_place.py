@@ -95,7 +95,8 @@ class Place:
 
 def _is_told_elsewhere(endpoint: str | None) -> bool:
     """Whether the environment says more of where to ask, which botocore heeds and we do not."""
-    if getproxies_environment() or "AWS_CA_BUNDLE" in os.environ:
+    is_secure = endpoint is None or endpoint.startswith("https://")
+    if getproxies_environment() or (is_secure and "AWS_CA_BUNDLE" in os.environ):
         return True
     # An endpoint that is given leaves nothing open; regions are learnt from the server.
     return endpoint is None and (
